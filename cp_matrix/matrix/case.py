@@ -1,0 +1,46 @@
+"""One case of a matrix: what is tested, with which parameters, in which world."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Union
+
+#: The values an axis or a table field may hold.
+Scalar = Union[str, int, float, bool, None]
+#: Scalars, and for table fields also flat lists of them.
+Value = Union[Scalar, tuple[Scalar, ...]]
+
+HASH_LENGTH = 12
+
+
+@dataclass(frozen=True)
+class Case:
+    """One expanded case.
+
+    ``axes`` holds the declared axis values in axis order; ``params`` is the flat name space that
+    expressions and suites see: the axes, the fields of the chosen table rows and the constants of
+    the test.
+    """
+
+    matrix: str
+    test: str
+    suite: str
+    axes: Mapping[str, Scalar]
+    params: Mapping[str, Value]
+    world_size: int
+    timeout: float
+    environment: tuple[tuple[str, str], ...] = ()
+
+    @cached_property
+    def id(self) -> str:
+        """``test[v1-v2-…]`` in axis order; made from declared names only."""
+        return f"{self.test}[{'-'.join(str(value) for value in self.axes.values())}]"
+
+    @cached_property
+    def hash(self) -> str:
+        """A short stable name: 12 hexadecimal digits of BLAKE2b over the matrix's name and the id."""
+        digest = hashlib.blake2b(f"{self.matrix}\0{self.id}".encode("utf-8", "surrogatepass"))
+        return digest.hexdigest()[:HASH_LENGTH]
