@@ -1,0 +1,201 @@
+"""What a case function is given besides its parameters."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from cp_matrix.results import TensorError
+
+T = TypeVar("T")
+
+
+class ToleranceError(AssertionError):
+    """One or more compared tensors are outside their tolerance."""
+
+
+class World:
+    """One rank's view of its world: made once, shared by every case that runs in it.
+
+    Attributes:
+        rank: this process, from 0.
+        world_size: how many ranks there are.
+        device: where this rank's tensors belong.
+        backend: ``gloo`` or ``nccl``.
+    """
+
+    #: How many one-rank references are kept; the oldest goes first.
+    CACHE_SIZE = 4
+
+    def __init__(self, rank: int, world_size: int, device: torch.device, backend: str) -> None:
+        self.rank = rank
+        self.world_size = world_size
+        self.device = device
+        self.backend = backend
+        self.group: dist.ProcessGroup = dist.group.WORLD  # type: ignore[assignment]
+        self._grids: dict[int, tuple[dist.ProcessGroup, dist.ProcessGroup]] = {}
+        self._cache: OrderedDict[Hashable, Any] = OrderedDict()
+
+    def grid(self, inner: int) -> tuple[dist.ProcessGroup, dist.ProcessGroup]:
+        """This rank's two groups in a ``[world_size / inner, inner]`` grid of ranks.
+
+        Returns the group of its row (``inner`` neighbouring ranks: 0-1, 2-3, …) and of its column
+        (ranks ``inner`` apart: 0-2, 1-3, …). Made on first use, by all ranks together, then reused.
+        """
+        if inner not in self._grids:
+            if self.world_size % inner:
+                raise ValueError(f"{self.world_size} ranks do not divide into rows of {inner}")
+            rows = [list(range(start, start + inner)) for start in range(0, self.world_size, inner)]
+            columns = [list(range(start, self.world_size, inner)) for start in range(inner)]
+            row, _ = dist.new_subgroups_by_enumeration(rows)
+            column, _ = dist.new_subgroups_by_enumeration(columns)
+            self._grids[inner] = (row, column)
+        return self._grids[inner]
+
+    def cached(self, key: Hashable, make: Callable[[], T]) -> T:
+        """``make()``, computed once per key while it stays among the last few. Never modify it."""
+        if key in self._cache:
+            self._cache.move_to_end(key)
+        else:
+            self._cache[key] = make()
+            while len(self._cache) > self.CACHE_SIZE:
+                self._cache.popitem(last=False)
+        value: T = self._cache[key]
+        return value
+
+
+class Context:
+    """One case on one rank.
+
+    Attributes:
+        world: the ranks, the device and the process groups.
+        seed: the run's seed; the same on every rank and for every case.
+    """
+
+    def __init__(self, world: World, seed: int) -> None:
+        self.world = world
+        self.seed = seed
+        self.metrics: list[TensorError] = []
+        self.values: dict[str, float | str] = {}
+        self.phases: dict[str, float] = {}
+
+    @property
+    def rank(self) -> int:
+        return self.world.rank
+
+    @property
+    def world_size(self) -> int:
+        return self.world.world_size
+
+    @property
+    def device(self) -> torch.device:
+        return self.world.device
+
+    @property
+    def group(self) -> dist.ProcessGroup:
+        """The context-parallel group: all ranks of the world."""
+        return self.world.group
+
+    def grid(self, inner: int) -> tuple[dist.ProcessGroup, dist.ProcessGroup]:
+        """See `World.grid`."""
+        return self.world.grid(inner)
+
+    def cached(self, key: Hashable, make: Callable[[], T]) -> T:
+        """See `World.cached`."""
+        return self.world.cached(key, make)
+
+    def generator(self, *salt: int) -> torch.Generator:
+        """A generator on this rank's device, seeded from the run's seed and ``salt`` alone."""
+        seed = self.seed
+        for number in salt:
+            seed = (seed * 1_000_003 + number) % 2**63
+        return torch.Generator(device=self.device).manual_seed(seed)
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Count the seconds of the block under ``name`` (inputs, reference, cp, compare, …)."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)
+            self.phases[name] = self.phases.get(name, 0.0) + time.perf_counter() - start
+
+    def record(self, name: str, value: float | str) -> None:
+        """Keep a figure of your own beside the verdict."""
+        self.values[name] = value
+
+    def compare(
+        self,
+        name: str,
+        actual: torch.Tensor,
+        expected: torch.Tensor,
+        *,
+        atol: float,
+        rtol: float,
+        rmse_bound: float | None = None,
+    ) -> bool:
+        """Compare two tensors, record the errors, and remember a mismatch.
+
+        Every element must satisfy ``|actual - expected| <= atol + rtol * |expected|``; with
+        ``rmse_bound`` also the root mean square error must be at most that. A value that is not
+        finite, or a shape that differs, is a mismatch. All comparisons of a case are made; the case
+        fails after its function has returned, with all mismatches in one `ToleranceError`.
+        """
+        metric = compare_tensors(name, actual, expected, atol=atol, rtol=rtol, rmse_bound=rmse_bound)
+        self.metrics.append(metric)
+        return metric.ok
+
+    def raise_for_mismatch(self) -> None:
+        """Raise `ToleranceError` if any comparison so far was a mismatch."""
+        wrong = [metric for metric in self.metrics if not metric.ok]
+        if wrong:
+            raise ToleranceError("\n".join(f"{metric.name}: {metric.detail}" for metric in wrong))
+
+
+def compare_tensors(
+    name: str,
+    actual: torch.Tensor,
+    expected: torch.Tensor,
+    *,
+    atol: float,
+    rtol: float,
+    rmse_bound: float | None = None,
+) -> TensorError:
+    """Measure how far ``actual`` is from ``expected`` (same shape, any floating dtype)."""
+
+    def result(max_abs: float | None, rmse: float | None, detail: str) -> TensorError:
+        return TensorError(name, max_abs, rmse, atol, rtol, rmse_bound, not detail, detail)
+
+    if actual.shape != expected.shape:
+        return result(None, None, f"shape {list(actual.shape)}, expected {list(expected.shape)}")
+    got = actual.detach().to(torch.float64)
+    want = expected.detach().to(device=got.device, dtype=torch.float64)
+    if got.numel() == 0:
+        return result(0.0, 0.0, "")
+    for label, tensor in (("", got), ("expected ", want)):
+        bad = int((~torch.isfinite(tensor)).sum())
+        if bad:
+            return result(None, None, f"{label}{bad} of {tensor.numel()} values are not finite")
+    error = (got - want).abs()
+    max_abs = float(error.max())
+    rmse = float(error.square().mean().sqrt())
+    outside = int((error > atol + rtol * want.abs()).sum())
+    problems = []
+    if outside:
+        worst = torch.unravel_index(error.argmax(), error.shape)
+        index = [int(i) for i in worst]
+        problems.append(
+            f"{outside} of {got.numel()} values outside atol={atol:g} rtol={rtol:g}, "
+            f"worst {max_abs:.3e} at {index}: {float(got[worst]):.6g}, expected {float(want[worst]):.6g}"
+        )
+    if rmse_bound is not None and rmse > rmse_bound:
+        problems.append(f"RMSE {rmse:.3e} above {rmse_bound:g}")
+    return result(max_abs, rmse, "; ".join(problems))
