@@ -1,0 +1,138 @@
+"""The ``cp-matrix`` command: a group whose subcommands are imported only when they are called."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import click
+
+from cp_matrix import __version__
+from cp_matrix.errors import EXIT_CODE_MEANINGS, CpMatrixError, ExitCode
+
+#: What a shell reports for a process that wrote to a closed pipe (128 + SIGPIPE).
+CLOSED_PIPE = 141
+
+
+@dataclass(frozen=True)
+class Subcommand:
+    """Where a subcommand lives, and the line ``--help`` shows for it without importing it."""
+
+    module: str
+    attribute: str
+    summary: str
+
+
+SUBCOMMANDS: dict[str, Subcommand] = {
+    "run": Subcommand("cp_matrix.cli.run", "command", "Run the selected cases and write the reports."),
+    "list": Subcommand("cp_matrix.cli.plan", "list_command", "List the ids of the selected cases."),
+    "plan": Subcommand("cp_matrix.cli.plan", "plan_command", "Count what would run, and why the rest is skipped."),
+    "explain": Subcommand("cp_matrix.cli.plan", "explain_command", "Show one case: its rules, facts and world."),
+    "validate": Subcommand("cp_matrix.cli.validate", "command", "Report every problem of matrix files."),
+    "report": Subcommand("cp_matrix.cli.report", "command", "Make the reports of a run again."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its subcommands' names and summaries, and imports one on first use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(SUBCOMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = SUBCOMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        command: click.Command = getattr(importlib.import_module(entry.module), entry.attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        # click would import every subcommand to suggest a near name; the table has the names.
+        if args and args[0] not in SUBCOMMANDS and not args[0].startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(args[0], SUBCOMMANDS, n=1, cutoff=0.5)
+            hint = f" Did you mean {near[0]!r}?" if near else f" Commands: {', '.join(SUBCOMMANDS)}."
+            raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in SUBCOMMANDS.items()])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(int(code)), meaning) for code, meaning in EXIT_CODE_MEANINGS.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    no_args_is_help=True,
+)
+@click.version_option(__version__, prog_name="cp-matrix", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Run matrices of distributed GPU tests: declare cases, see why each runs or not, run them."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line (default: ``sys.argv``) and return the exit code; see `ExitCode`.
+
+    Subcommands return an exit code or nothing, and raise `CpMatrixError` for what the user can mend.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        # An id may hold characters that the terminal's encoding lacks.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        status = _invoke(sys.argv[1:] if arguments is None else list(arguments))
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        # The reader has seen what it wanted; the interpreter's last flush must not complain.
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, sys.stdout.fileno())
+        os.close(devnull)
+        return CLOSED_PIPE
+
+
+def _invoke(arguments: list[str]) -> int:
+    try:
+        with cli.make_context("cp-matrix", arguments) as context:
+            result = cli.invoke(context)
+    except click.exceptions.Exit as request:
+        return request.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return ExitCode.USAGE
+    except click.ClickException as error:
+        _show_usage_error(error)
+        return ExitCode.USAGE
+    except CpMatrixError as error:
+        click.echo(f"cp-matrix: error: {error}", err=True)
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("cp-matrix: interrupted", err=True)
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the last resort: shown in full, with its own exit code
+        traceback.print_exc()
+        line = traceback.format_exception_only(error)[-1].strip()
+        click.echo(f"cp-matrix: internal error: {line} (exit code {int(ExitCode.INTERNAL)})", err=True)
+        return ExitCode.INTERNAL
+    return result if isinstance(result, int) else ExitCode.PASSED
+
+
+def _show_usage_error(error: click.ClickException) -> None:
+    click.echo(f"cp-matrix: error: {error.format_message()}", err=True)
+    context = getattr(error, "ctx", None)
+    if context is not None:
+        click.echo(f"  See: {context.command_path} --help", err=True)

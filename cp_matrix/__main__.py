@@ -1,0 +1,10 @@
+"""``python -m cp_matrix`` is ``cp-matrix``."""
+
+from __future__ import annotations
+
+import sys
+
+from cp_matrix.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())
