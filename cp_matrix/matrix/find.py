@@ -1,0 +1,90 @@
+"""From words on the command line to matrix files: shipped names, files, folders."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import cp_matrix
+from cp_matrix.errors import UsageError
+
+SUFFIXES = (".yaml", ".yml")
+
+
+@dataclass(frozen=True)
+class Words:
+    """Command-line words, sorted: matrix files, and what is left to name cases."""
+
+    matrices: tuple[Path, ...]
+    cases: tuple[str, ...]
+
+
+def shipped_folder() -> Path:
+    """Where the shipped matrices are: inside an installed wheel, or at the top of a checkout."""
+    package = Path(cp_matrix.__file__).resolve().parent
+    inside = package / "_matrices"
+    return inside if inside.is_dir() else package.parent / "matrices"
+
+
+def shipped() -> dict[str, Path]:
+    """The shipped matrices by name, in alphabetical order."""
+    return {path.stem: path for path in _matrices_in(shipped_folder())}
+
+
+def sort_words(words: Iterable[str]) -> Words:
+    """Tell matrices from cases.
+
+    A word is a matrix if it is a shipped matrix's name, an existing file or a folder that holds matrix
+    files; a shipped name goes before a folder of the same name. Every other word names cases, except
+    one that can only have been meant as a path (it ends in ``.yaml``, or has a ``/`` and no ``[``):
+    `UsageError`.
+    """
+    known = shipped()
+    matrices: dict[Path, None] = {}
+    cases: list[str] = []
+    for word in words:
+        path = Path(word)
+        if word in known:
+            found = [known[word]]
+        elif _is_file(path):
+            found = [path]
+        elif inside := _matrices_in(path):
+            found = inside
+        elif _looks_like_path(word):
+            raise _no_such_matrix(word, known)
+        else:
+            cases.append(word)
+            continue
+        matrices.update(dict.fromkeys(found))
+    return Words(tuple(matrices), tuple(cases))
+
+
+def _matrices_in(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES and path.is_file())
+    except (OSError, ValueError):  # not a folder, not readable, or no path at all
+        return []
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # too long for a name, or a NUL in it: then it names no file
+        return False
+
+
+def _looks_like_path(word: str) -> bool:
+    return "[" not in word and ("/" in word or word.endswith(SUFFIXES))
+
+
+def _no_such_matrix(word: str, known: dict[str, Path]) -> UsageError:
+    path = Path(word)
+    if path.is_dir():
+        return UsageError(f"{word}: no matrix files (*.yaml, *.yml) in this folder")
+    siblings = {sibling.name: str(sibling) for sibling in _matrices_in(path.parent)}
+    near = [siblings[name] for name in difflib.get_close_matches(path.name, siblings, n=2)]
+    near += difflib.get_close_matches(path.stem, known, n=2)
+    hint = f"Did you mean {' or '.join(near)}?" if near else f"Shipped matrices: {', '.join(known) or 'none'}."
+    return UsageError(f"{word}: no such matrix file", hint=hint)
