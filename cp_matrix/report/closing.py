@@ -1,0 +1,196 @@
+"""What is shown when a run is over: tables, then each failure, then the sum in one line."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from cp_matrix.matrix.case import Case
+from cp_matrix.report.failure import Command, failure
+from cp_matrix.report.phrases import STYLES, closing_line, duration, headline, several, why, word
+from cp_matrix.report.printable import cut_end, cut_middle, first_line, pad, printable
+from cp_matrix.report.record import RunRecord
+from cp_matrix.results import CaseResult, Verdict
+
+#: How much of each list is shown; the rest is counted.
+TESTS = 30
+REASONS = 8
+SLOWEST = 5
+FLAKY = 10
+LEAKS = 10
+FAILURES = 10
+SHORT_FAILURES = 20
+
+
+def closing(
+    record: RunRecord,
+    *,
+    command: Command,
+    folder: Path | None = None,
+    width: int | None = None,
+) -> list[Text]:
+    """The end of a run as lines, to be printed unwrapped.
+
+    Args:
+        record: the whole run.
+        command: the command that runs one case alone, from the case's id or hash.
+        folder: the run folder, which the paths of logs are shown below.
+        width: the terminal's width in cells; None, for plain output, cuts nothing.
+    """
+    cases = {case.id: case for case in record.plan.runnable}
+    sections = [
+        _tests(record, width),
+        _reasons(record, width),
+        _slowest(record, width),
+        _flaky(record, width),
+        _leaks(record, width),
+        *_failures(record, cases, command, folder, width),
+        [_sum(record)],
+    ]
+    lines: list[Text] = []
+    for section in filter(None, sections):
+        lines += [Text(), *section]
+    return lines
+
+
+def _sum(record: RunRecord) -> Text:
+    line = Text(closing_line(record))
+    for part in line.plain.split(" in ")[0].split(", "):
+        count, _, verdict = part.partition(" ")
+        if count != "0":
+            line.highlight_words([part], STYLES[Verdict(verdict.replace(" ", "_"))])
+    return line
+
+
+def _tests(record: RunRecord, width: int | None) -> list[Text]:
+    several_matrices = len({planned.case.matrix for planned in record.plan.cases}) > 1
+
+    def name(case: Case) -> str:
+        return printable(f"{case.matrix}: {case.test}" if several_matrices else case.test)
+
+    counts: defaultdict[str, Counter[Verdict]] = defaultdict(Counter)
+    for planned in record.plan.cases:
+        if planned.skip is not None:
+            counts[name(planned.case)][Verdict.SKIPPED] += 1
+        else:
+            result = record.results.get(planned.case.id)
+            counts[name(planned.case)][result.verdict if result else Verdict.NOT_RUN] += 1
+    verdicts = [verdict for verdict in STYLES if any(row[verdict] for row in counts.values())]
+    columns = [max(len(word(verdict)), 6) + 2 for verdict in verdicts]
+    label = _label_width(counts, width, sum(columns) + 8)
+
+    lines = [Text(pad("test", label), style="bold")]
+    for verdict, column in zip(verdicts, columns, strict=True):
+        lines[0].append(f"{word(verdict):>{column}}")
+    lines[0].append(f"{'total':>8}")
+    for test in list(counts)[:TESTS]:
+        line = Text(pad(cut_middle(test, label), label))
+        for verdict, column in zip(verdicts, columns, strict=True):
+            count = counts[test][verdict]
+            line.append(f"{count or '-':>{column}}", style=STYLES[verdict] if count else "dim")
+        lines.append(line.append(f"{counts[test].total():>8}"))
+    if len(counts) > TESTS:
+        lines.append(Text(f"and {len(counts) - TESTS} more tests", style="dim"))
+    return lines
+
+
+def _reasons(record: RunRecord, width: int | None) -> list[Text]:
+    reasons = record.plan.reasons.most_common()
+    if not reasons:
+        return []
+    shown = reasons[:REASONS]
+    rows = [(f"{count:>7}", reason) for reason, count in shown]
+    lines = [_title("skipped because"), *_rows(rows, width, cut_end)]
+    if rest := reasons[REASONS:]:
+        hidden = several(sum(count for _, count in rest), "case")
+        more = f"and {several(len(rest), 'more reason')} ({hidden}): cp-matrix plan"
+        lines.append(Text(f"         {more}", style="dim"))
+    return lines
+
+
+def _slowest(record: RunRecord, width: int | None) -> list[Text]:
+    ran = [result for result in record.results.values() if record.attempts.get(result.case)]
+    ran.sort(key=lambda result: result.seconds, reverse=True)
+    if len(ran) < 2:
+        return []
+    rows = [(f"{duration(result.seconds):>7}", result.case) for result in ran[:SLOWEST]]
+    return [_title("slowest"), *_rows(rows, width, cut_middle)]
+
+
+def _flaky(record: RunRecord, width: int | None) -> list[Text]:
+    flaky = [result for result in record.results.values() if result.flaky]
+    lines = [_title(f"flaky: {several(len(flaky), 'case')} passed only when tried again")] if flaky else []
+    for result in flaky[:FLAKY]:
+        lines.append(_entry(result, width))
+        for attempt in record.attempts.get(result.case, []):
+            if attempt.outcome.is_bad:
+                text = f"attempt {attempt.number} {word(attempt.outcome)}: {headline(attempt)}"
+                lines.append(Text("    " + cut_end(text, _less(width, 4)), style="dim"))
+    return lines + _more(len(flaky) - FLAKY)
+
+
+def _leaks(record: RunRecord, width: int | None) -> list[Text]:
+    leaks: dict[str, list[str]] = {}
+    for case, attempts in record.attempts.items():
+        found = {leak: None for a in attempts for rank in a.ranks for leak in rank.leaks}
+        if found:
+            leaks[case] = list(found)
+    lines = [_title(f"left behind by {several(len(leaks), 'case')}, and put right")] if leaks else []
+    for case, left in list(leaks.items())[:LEAKS]:
+        lines.append(Text("  " + cut_middle(printable(case), _less(width, 2))))
+        for leak in left[:3]:
+            lines.append(Text("    " + cut_end(first_line(leak), _less(width, 4)), style="dim"))
+        if len(left) > 3:
+            lines.append(Text(f"    and {len(left) - 3} more", style="dim"))
+    return lines + _more(len(leaks) - LEAKS)
+
+
+def _failures(
+    record: RunRecord, cases: dict[str, Case], command: Command, folder: Path | None, width: int | None
+) -> list[list[Text]]:
+    bad = [r for r in record.results.values() if r.verdict.is_bad and r.verdict is not Verdict.NOT_RUN]
+    sections = []
+    for number, result in enumerate(bad[:FAILURES], 1):
+        attempts = record.attempts.get(result.case, [])
+        sections.append(
+            failure(number, cases[result.case], result, attempts, command=command, folder=folder, width=width)
+        )
+    if rest := bad[FAILURES:]:
+        lines = [_title(f"and {several(len(rest), 'more case')}")]
+        for result in rest[:SHORT_FAILURES]:
+            lines.append(_entry(result, width))
+            text = f"{word(result.verdict)}: {why(result, record.attempts.get(result.case, []))}"
+            lines.append(Text("    " + cut_end(text, _less(width, 4)), style="dim"))
+        sections.append(lines + _more(len(rest) - SHORT_FAILURES))
+    return sections
+
+
+def _entry(result: CaseResult, width: int | None) -> Text:
+    return Text("  " + cut_middle(printable(result.case), _less(width, 2)))
+
+
+def _rows(
+    rows: Sequence[tuple[str, str]], width: int | None, cut: Callable[[str, int | None], str]
+) -> list[Text]:
+    return [Text(f"{figure}  {cut(printable(text), _less(width, len(figure) + 2))}") for figure, text in rows]
+
+
+def _title(text: str) -> Text:
+    return Text(text, style="bold")
+
+
+def _more(count: int) -> list[Text]:
+    return [Text(f"  and {count} more", style="dim")] if count > 0 else []
+
+
+def _less(width: int | None, taken: int) -> int | None:
+    return None if width is None else max(width - taken, 1)
+
+
+def _label_width(labels: Iterable[str], width: int | None, taken: int) -> int:
+    longest = max(map(cell_len, labels), default=4)
+    return max(longest, 4) if width is None else max(min(longest, width - taken), 4)

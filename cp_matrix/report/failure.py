@@ -1,0 +1,132 @@
+"""One failed case, told so that a person knows where to look and what to type next."""
+
+from __future__ import annotations
+
+import shlex
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.text import Text
+
+from cp_matrix.matrix.case import Case
+from cp_matrix.report.frames import innermost_frames, last_frames
+from cp_matrix.report.phrases import (
+    STYLES,
+    decisive,
+    duration,
+    error_line,
+    headline,
+    leading_record,
+    ranks,
+    word,
+)
+from cp_matrix.report.printable import cut_middle, first_line, printable, printable_lines
+from cp_matrix.results import Attempt, CaseResult
+
+#: The command that runs one case alone, from its id or its hash.
+Command = Callable[[str], Sequence[str]]
+
+MESSAGE_LINES = 6
+
+
+def failure(
+    number: int,
+    case: Case,
+    result: CaseResult,
+    attempts: Sequence[Attempt],
+    *,
+    command: Command,
+    folder: Path | None = None,
+    width: int | None = None,
+) -> list[Text]:
+    """The paragraph on one failed case.
+
+    First the failing rank with its error and last frames, then the ranks that were stuck with
+    theirs, then lost ranks, logs (below ``folder``) and the command that runs the case alone.
+    ``width`` is the terminal's in cells, or None where nothing may be cut.
+    """
+    lead = f"{number}. {word(result.verdict).upper()} "
+    shown_id = cut_middle(printable(case.id), None if width is None else max(width - len(lead), 8))
+    lines = [Text.assemble((lead, STYLES[result.verdict]), (shown_id, "bold"))]
+    attempt = decisive(result, attempts)
+    if attempt is None:
+        lines.append(_line(first_line(result.reason) or "no attempt was made"))
+    else:
+        lines += _attempt(attempt, folder)
+        lines.append(_labelled("ran", _where_it_ran(attempt, len(attempts))))
+    # What the runner found out later, for example that the case passes alone.
+    reason = first_line(result.reason)
+    if attempt is not None and reason and reason not in (first_line(attempt.reason), headline(attempt)):
+        lines.append(_labelled("note", reason))
+    lines.append(_labelled("again", shlex.join(command(typeable(case))), "bold"))
+    return lines
+
+
+def typeable(case: Case) -> str:
+    """How a command line names a case: by its id, or its hash where the id cannot be shown as it is."""
+    return case.id if printable(case.id) == case.id else case.hash
+
+
+def _attempt(attempt: Attempt, folder: Path | None) -> list[Text]:
+    lines = [_line(headline(attempt), "red")]
+    record = leading_record(attempt)
+    if record is not None and record.error is not None:
+        message = printable_lines(record.error.message)[1:]
+        lines += [_line(line, indent=5) for line in message[:MESSAGE_LINES]]
+        if len(message) > MESSAGE_LINES:
+            lines.append(_line(f"… {len(message) - MESSAGE_LINES} more lines", "dim", indent=5))
+        frames = last_frames(record.error.traceback) or printable_lines(record.error.traceback)[-6:]
+        lines += [_line(line, "dim", indent=5) for line in frames]
+    lines += _other_errors(attempt, None if record is None else record.rank)
+    for how, lost in _grouped(attempt.exits).items():
+        lines.append(_line(f"{ranks(lost)} ended: {printable(how)}"))
+    for stack, stuck in _stuck(attempt).items():
+        lines.append(_line(f"{ranks(stuck)} still inside, innermost frame first:", "yellow"))
+        lines += [_line(line, "dim", indent=5) for line in stack]
+    if attempt.logs:
+        first = attempt.rank if attempt.rank in attempt.logs else min(attempt.logs)
+        order = sorted(attempt.logs, key=lambda rank: (rank != first, rank))
+        for n, rank in enumerate(order[:2]):
+            path = attempt.logs[rank] if folder is None else str(folder / attempt.logs[rank])
+            lines.append(_labelled("" if n else "log", printable(path)))
+        if len(order) > 2:
+            lines.append(_labelled("", f"and {len(order) - 2} more beside them"))
+    return lines
+
+
+def _other_errors(attempt: Attempt, first: int | None) -> list[Text]:
+    others: defaultdict[str, list[int]] = defaultdict(list)
+    for record in attempt.ranks:
+        if record.error is not None and record.rank != first:
+            others[error_line(record.error)].append(record.rank)
+    return [_line(f"{ranks(numbers)}: {error}") for error, numbers in others.items()]
+
+
+def _stuck(attempt: Attempt) -> dict[tuple[str, ...], list[int]]:
+    groups: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+    for rank, stack in sorted(attempt.stacks.items()):
+        groups[tuple(innermost_frames(stack))].append(rank)
+    return groups
+
+
+def _grouped(by_rank: dict[int, str]) -> dict[str, list[int]]:
+    groups: defaultdict[str, list[int]] = defaultdict(list)
+    for rank, text in sorted(by_rank.items()):
+        groups[text].append(rank)
+    return groups
+
+
+def _where_it_ran(attempt: Attempt, attempts: int) -> str:
+    text = f"in {printable(attempt.launch)} for {duration(attempt.seconds)}"
+    if attempt.after:
+        text += f", after {len(attempt.after)} other case{'s' * (len(attempt.after) > 1)}"
+    return text + (f", attempt {attempt.number} of {attempts}" if attempts > 1 else "")
+
+
+def _line(text: str, style: str = "", *, indent: int = 3) -> Text:
+    return Text(" " * indent + text, style=style)
+
+
+def _labelled(label: str, text: str, style: str = "") -> Text:
+    return Text.assemble("   ", (f"{label:<6}", "dim"), (text, style))

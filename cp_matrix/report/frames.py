@@ -1,0 +1,51 @@
+"""The few frames of a traceback or a stack dump that are worth a person's first look."""
+
+from __future__ import annotations
+
+import re
+
+from cp_matrix.report.printable import printable_lines
+
+_FRAME = re.compile(r'\s*File "')
+_THREAD = re.compile(r"(Current thread|Thread) 0x")
+
+
+def last_frames(traceback: str, count: int = 3) -> list[str]:
+    """The lines of the last ``count`` frames of a Python traceback, without the exception itself.
+
+    Of chained exceptions only the last counts. Text that is no traceback gives no lines.
+    """
+    lines = printable_lines(traceback)
+    starts = [n for n, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
+    lines = lines[starts[-1] + 1 :] if starts else lines
+    frames = [n for n, line in enumerate(lines) if _FRAME.match(line)]
+    if not frames:
+        return []
+    start = frames[-count:][0]
+    # The exception follows its frames and is not indented.
+    end = next((n for n in range(frames[-1], len(lines)) if lines[n][:1] not in ("", " ")), len(lines))
+    return [line.removeprefix("  ") for line in lines[start:end] if line.strip(" ^~")]
+
+
+def innermost_frames(stack: str, count: int = 5) -> list[str]:
+    """The ``count`` innermost frames of a stack as `faulthandler` dumps it, innermost first.
+
+    Of several threads the one that was dumped as current counts, else the last, which is the main
+    one. Text of another form gives its last lines.
+    """
+    lines = printable_lines(stack)
+    threads = [n for n, line in enumerate(lines) if _THREAD.match(line)]
+    current = [n for n in threads if lines[n].startswith("Current")] or threads
+    if current:
+        lines = lines[current[-1] + 1 :]
+    frames: list[str] = []
+    for line in lines:
+        if not _FRAME.match(line):
+            if frames:
+                break
+            continue
+        frames.append(line.strip())
+    if not current or not frames:
+        return [line.strip() for line in lines[-count:]]
+    more = len(frames) - count
+    return frames[:count] + ([f"… {more} more"] if more > 0 else [])

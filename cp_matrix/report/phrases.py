@@ -1,0 +1,161 @@
+"""How a run is put into single lines: durations, devices, what failed, the closing sum."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from cp_matrix.report.printable import first_line, printable
+from cp_matrix.report.record import RunRecord
+from cp_matrix.results import Attempt, CaseResult, RankError, RankRecord, Verdict
+
+#: The order verdicts are shown in, with their rich styles.
+STYLES: dict[Verdict, str] = {
+    Verdict.PASSED: "green",
+    Verdict.FAILED: "bold red",
+    Verdict.CRASHED: "bold magenta",
+    Verdict.TIMEOUT: "bold yellow",
+    Verdict.SKIPPED: "cyan",
+    Verdict.NOT_RUN: "yellow",
+}
+
+
+def word(verdict: Verdict) -> str:
+    """``passed``, ``not run``, …"""
+    return verdict.value.replace("_", " ")
+
+
+def duration(seconds: float) -> str:
+    """``0.03s``, ``12.3s``, ``2m 05s`` or ``1h 02m``."""
+    return f"{max(seconds, 0.0):.2f}s" if seconds < 9.995 else running(seconds)
+
+
+def running(seconds: float) -> str:
+    """A `duration` that is still growing: ``0.1s``, ``12.3s``, ``2m 05s`` or ``1h 02m``."""
+    return f"{max(seconds, 0.0):.1f}s" if seconds < 59.95 else whole(seconds)
+
+
+def whole(seconds: float) -> str:
+    """A `duration` without fractions: ``12s``, ``2m 05s`` or ``1h 02m``."""
+    seconds = max(round(seconds), 0)
+    if seconds < 60:
+        return f"{seconds}s"
+    minutes, rest = divmod(seconds, 60)
+    if minutes < 60:
+        return f"{minutes}m {rest:02d}s"
+    return f"{minutes // 60}h {minutes % 60:02d}m"
+
+
+def several(count: int, noun: str) -> str:
+    """``1 case``, ``2 cases``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def spans(numbers: Iterable[int]) -> str:
+    """``0-3,5`` for 0, 1, 2, 3 and 5."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def ranks(numbers: Iterable[int]) -> str:
+    """``rank 1`` or ``ranks 0,2-3``."""
+    distinct = set(numbers)
+    return f"rank{'' if len(distinct) == 1 else 's'} {spans(distinct)}"
+
+
+def devices(names: Sequence[str]) -> str:
+    """A world's devices, one name a rank: ``cpu x2``, ``cuda:0-3``, ``cuda:0 x2`` (two ranks on one)."""
+    count = Counter(names)
+    indices = [name.removeprefix("cuda:") for name in count]
+    if all(name.startswith("cuda:") for name in count) and all(index.isdigit() for index in indices):
+        label = "cuda:" + spans(map(int, indices))
+    else:
+        label = ",".join(count)
+    times = set(count.values())
+    if times in (set(), {1}):
+        return printable(label)
+    return printable(f"{label} x{times.pop()}" if len(times) == 1 else f"{label} x{len(names)}")
+
+
+def leading_record(attempt: Attempt) -> RankRecord | None:
+    """The record with the error that explains an attempt; None where its ``reason`` says more.
+
+    A rank was lost, for example, and the others left only the errors that this gave them.
+    """
+    wrong = sorted((record for record in attempt.ranks if record.error), key=lambda record: record.started)
+    if attempt.rank is None:
+        return wrong[0] if wrong else None
+    same = [record for record in wrong if record.rank == attempt.rank]
+    return same[0] if same else (wrong[0] if wrong and not attempt.reason else None)
+
+
+def headline(attempt: Attempt) -> str:
+    """One line: the rank that failed first and its error, or how the attempt ended."""
+    record = leading_record(attempt)
+    if record is not None and record.error is not None:
+        return f"rank {record.rank}: {error_line(record.error)}"
+    reason = first_line(attempt.reason) or word(attempt.outcome)
+    if attempt.rank is not None and f"rank {attempt.rank}" not in reason:
+        return f"rank {attempt.rank}: {reason}"
+    return reason
+
+
+def error_line(error: RankError) -> str:
+    """``Type: first line of the message``."""
+    message = first_line(error.message)
+    return printable(error.type) + (f": {message}" if message else "")
+
+
+def decisive(result: CaseResult, attempts: Sequence[Attempt]) -> Attempt | None:
+    """The attempt that explains a result: the last that ended like it, else the last bad one."""
+    alike = [attempt for attempt in attempts if attempt.outcome is result.verdict]
+    bad = [attempt for attempt in attempts if attempt.outcome.is_bad]
+    return next((group[-1] for group in (alike, bad, attempts) if group), None)
+
+
+def why(result: CaseResult, attempts: Sequence[Attempt]) -> str:
+    """One line for a result that is not a pass."""
+    attempt = decisive(result, attempts)
+    return headline(attempt) if attempt is not None else first_line(result.reason)
+
+
+def opening(record: RunRecord) -> str:
+    """The first line of a run: how much there is to do, and how it will be done."""
+    line = f"{several(len(record.plan.runnable), 'case')} to run"
+    if skipped := len(record.plan.cases) - len(record.plan.runnable):
+        line += f", {skipped} skipped"
+    if (started := record.started) is not None:
+        launches = {"1": "1 case a world", "all": "any number a world"}
+        batch = launches.get(started.batch_size, f"{started.batch_size} cases a world")
+        line += f"; {started.start} start, {batch}, {several(started.places, 'rank')} at once"
+    return printable(line)
+
+
+def closing_line(record: RunRecord) -> str:
+    """The last line of a run. Its format is stable::
+
+        40 passed, 0 failed, 0 crashed, 0 timeout, 120 skipped, 0 not run in 12.3 s
+
+    followed, where they apply, by ``; 2 flaky`` and by ``; `` and why the run ended early.
+    """
+    counts = final_counts(record)
+    line = ", ".join(f"{counts[verdict]} {word(verdict)}" for verdict in STYLES)
+    if record.finished is not None:
+        line += f" in {record.finished.seconds:.1f} s"
+    if flaky := sum(result.flaky for result in record.results.values()):
+        line += f"; {flaky} flaky"
+    if record.finished is not None and record.finished.reason:
+        line += f"; {first_line(record.finished.reason)}"
+    return line
+
+
+def final_counts(record: RunRecord) -> Counter[Verdict]:
+    """`RunRecord.counts` of a run that is over: what has no verdict was not run."""
+    counts = record.counts()
+    counts[Verdict.NOT_RUN] += len(record.plan.runnable) - len(record.results)
+    return counts

@@ -1,0 +1,131 @@
+"""A run as lines, for logs, pipes and terminals that can do no more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import TextIO
+
+from rich.text import Text
+
+from cp_matrix import events
+from cp_matrix.report.phrases import devices, duration, headline, opening, several, whole, why, word
+from cp_matrix.report.printable import first_line, printable
+from cp_matrix.report.record import RunRecord
+from cp_matrix.results import Verdict
+
+
+class PlainConsole:
+    """One line for each event that matters::
+
+        40 cases to run, 120 skipped; warm start, 16 cases a world, 8 ranks at once
+        w0001 ready in 0.41s: 2 ranks on cpu x2
+        [ 1/40] PASSED  attention[float32-bshd-p2p] 0.03s
+        [ 2/40] FAILED  attention[float32-bshd-a2a] 0.05s: rank 1: ToleranceError: dq: …
+                RETRY   attention[float32-thd-p2p] crashed: rank 0: SIGSEGV
+
+    Each line is flushed. Only the first world of each kind is announced. Nothing is said of skipped
+    cases, nor of those that an early end left not run: the closing counts them. While nothing else
+    happens, every ``quiet`` seconds one line says what is running.
+
+    A stream that can no longer be written to does not end the run: ``broken`` keeps the error.
+    """
+
+    #: Lines are never cut.
+    width: int | None = None
+
+    def __init__(
+        self,
+        record: RunRecord,
+        *,
+        stream: TextIO,
+        quiet: float = 30.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.broken: OSError | None = None
+        self._record = record
+        self._stream = stream
+        self._quiet = quiet
+        self._clock = clock
+        self._last = clock()
+        self._announced: set[tuple[str, int, str]] = set()
+
+    def start(self) -> None:
+        """Nothing to prepare; the counterpart of `LiveConsole.start`."""
+
+    def on_event(self, event: events.Event) -> None:
+        """Write what ``event`` says; the record has it already."""
+        match event:
+            case events.RunStarted():
+                self._write(opening(self._record))
+            case events.LaunchReady():
+                self._announce(event)
+            case events.AttemptFinished(attempt=attempt, will_retry=True):
+                text = f"{printable(attempt.case)} {word(attempt.outcome)}: {headline(attempt)}"
+                self._write(f"{self._indent()}RETRY   {text}")
+            case events.CaseFinished(result=result) if result.verdict is not Verdict.NOT_RUN:
+                self._case(event)
+            case events.Notice():
+                self._write(f"note: {first_line(event.message)}")
+            case _:
+                pass
+
+    def tick(self) -> None:
+        """After a long silence, say what is running and for how long."""
+        now = self._clock()
+        if now - self._last < self._quiet:
+            return
+        running = [
+            f"{printable(world.case)} for {whole(now - (world.case_started or now))} in {world.launch}"
+            if world.case is not None
+            else f"{world.launch} {'between cases' if world.ready else 'starting'}"
+            for world in self._record.worlds.values()
+        ]
+        more = f", and {several(len(running) - 4, 'more world')}" if len(running) > 4 else ""
+        self._write(f"{self._indent()}still running: {', '.join(running[:4]) or 'no world'}{more}")
+
+    def stop(self) -> None:
+        """Nothing to put back; the counterpart of `LiveConsole.stop`."""
+
+    def show(self, lines: Iterable[Text]) -> None:
+        """Write the closing's lines as they are."""
+        for line in lines:
+            self._write(line.plain)
+
+    def _case(self, event: events.CaseFinished) -> None:
+        result, record = event.result, self._record
+        verdict = f"{word(result.verdict).upper():<7}"
+        line = f"{self._counter()} {verdict} {printable(result.case)} {duration(result.seconds)}"
+        if result.verdict.is_bad:
+            line += f": {why(result, record.attempts.get(result.case, []))}"
+        elif result.flaky:
+            line += " (flaky)"
+        self._write(line)
+
+    def _announce(self, event: events.LaunchReady) -> None:
+        world = self._record.worlds.get(event.launch)
+        if world is None:
+            return
+        kind = (world.start, len(world.devices), devices(world.devices))
+        if kind not in self._announced:
+            self._announced.add(kind)
+            size = several(len(world.devices), "rank")
+            self._write(f"{world.launch} ready in {duration(event.seconds)}: {size} on {kind[2]}")
+
+    def _counter(self) -> str:
+        total = str(len(self._record.plan.runnable))
+        return f"[{len(self._record.results):>{len(total)}}/{total}]"
+
+    def _indent(self) -> str:
+        return " " * (len(self._counter()) + 1)
+
+    def _write(self, line: str) -> None:
+        self._last = self._clock()
+        if self.broken is not None:
+            return
+        try:
+            self._stream.write(line.rstrip() + "\n")
+            self._stream.flush()
+        except OSError as error:
+            # A reader that went away (`| head`) or a full disk must not cost the results.
+            self.broken = error

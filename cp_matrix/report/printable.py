@@ -1,0 +1,93 @@
+"""Text that others wrote, made safe and short enough for one terminal.
+
+Ids, reasons, errors and logs come from matrix files and from tested code. On the way to a terminal
+they may neither move its cursor, nor ring, nor reorder what is read.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rich.cells import cell_len
+
+ELLIPSIS = "…"
+
+#: Longer lines than this are cut: a terminal is no place for a tensor's repr.
+LINE_LIMIT = 2000
+
+# The bodies are bounded so that text full of unfinished sequences is still read in linear time.
+_ANSI = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]{0,64}[ -/]{0,8}[@-~]"
+    r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]{0,4096}(?:\x07|\x1b\\|\x9c)"
+    r"|\x1b[ -/]{0,8}[0-Z\\^-~]"
+)
+
+
+def printable(text: str, limit: int = LINE_LIMIT) -> str:
+    """``text`` on one line: colour codes removed, every other unprintable character made visible.
+
+    Line breaks and tabs become spaces; what is beyond ``limit`` characters is cut.
+    """
+    cut = text[: limit * 2]
+    if not cut.isprintable():
+        cut = "".join(map(_visible, _ANSI.sub("", cut)))
+    if len(text) > limit * 2 or len(cut) > limit:
+        cut = cut[: limit - 1] + ELLIPSIS
+    return cut
+
+
+def first_line(text: str) -> str:
+    """The first line of ``text`` that holds something, made `printable`; empty where none does."""
+    for line in text[: LINE_LIMIT * 4].splitlines():
+        if shown := printable(line).strip():
+            return shown
+    return ""
+
+
+def printable_lines(text: str) -> list[str]:
+    """The lines of ``text``, each `printable`, with tabs expanded and without trailing blanks."""
+    if not text.strip():
+        return []
+    return [printable(line.expandtabs(4)).rstrip() for line in text.rstrip().split("\n")]
+
+
+def cut_middle(text: str, width: int | None) -> str:
+    """``text`` in at most ``width`` terminal cells, its middle replaced by ``…``; None: never cut.
+
+    Both ends of an id tell cases apart, so both are kept.
+    """
+    if width is None or cell_len(text) <= width:
+        return text
+    if width <= 1:
+        return ELLIPSIS[: max(width, 0)]
+    # A line break, or a wide character at the seam, may make the first guess too wide.
+    for kept in range(min(width - 1, len(text) - 1), 0, -1):
+        tail = kept // 2
+        shown = text[: kept - tail] + ELLIPSIS + text[len(text) - tail :]
+        if cell_len(shown) <= width:
+            return shown
+    return ELLIPSIS
+
+
+def cut_end(text: str, width: int | None) -> str:
+    """``text`` in at most ``width`` terminal cells, its end replaced by ``…``; None: never cut."""
+    if width is None or cell_len(text) <= width:
+        return text
+    for kept in range(min(width - 1, len(text)), -1, -1):
+        shown = text[:kept].rstrip() + ELLIPSIS
+        if cell_len(shown) <= width:
+            return shown
+    return ""
+
+
+def pad(text: str, width: int) -> str:
+    """``text`` filled with spaces to ``width`` terminal cells."""
+    return text + " " * (width - cell_len(text))
+
+
+def _visible(character: str) -> str:
+    if character.isprintable():
+        return character
+    if character in "\n\r\t\v\f" or character.isspace():
+        return " "
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
