@@ -86,5 +86,7 @@ def _no_such_matrix(word: str, known: dict[str, Path]) -> UsageError:
     siblings = {sibling.name: str(sibling) for sibling in _matrices_in(path.parent)}
     near = [siblings[name] for name in difflib.get_close_matches(path.name, siblings, n=2)]
     near += difflib.get_close_matches(path.stem, known, n=2)
-    hint = f"Did you mean {' or '.join(near)}?" if near else f"Shipped matrices: {', '.join(known) or 'none'}."
+    hint = (
+        f"Did you mean {' or '.join(near)}?" if near else f"Shipped matrices: {', '.join(known) or 'none'}."
+    )
     return UsageError(f"{word}: no such matrix file", hint=hint)

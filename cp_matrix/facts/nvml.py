@@ -1,0 +1,101 @@
+"""What NVML, the driver's management library, tells of the GPUs. Asking it does not initialise CUDA."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from cp_matrix.facts.visible import Gpu
+
+
+@dataclass(frozen=True)
+class Nvml:
+    """What NVML tells: all GPUs of the machine, whatever is visible, and the driver."""
+
+    gpus: tuple[Gpu, ...] = ()
+    driver_version: str | None = None
+    cuda_driver_version: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+def read_nvml() -> Nvml:
+    """Ask NVML; without an NVIDIA driver the answer is empty, with a note."""
+    try:
+        import pynvml
+    except ImportError as error:
+        return Nvml(notes=(f"GPUs unknown: {error}",))
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError_LibraryNotFound:
+        return Nvml(notes=("no NVIDIA driver",))
+    except pynvml.NVMLError as error:
+        return Nvml(notes=(f"GPUs unknown: NVML: {error}",))
+    try:
+        return _read_devices(pynvml)
+    except pynvml.NVMLError as error:
+        return Nvml(notes=(f"GPUs unknown: NVML: {error}",))
+    finally:
+        _told(pynvml, pynvml.nvmlShutdown)
+
+
+def _read_devices(pynvml: Any) -> Nvml:
+    gpus, notes = [], []
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        try:
+            gpus.append(_read_gpu(pynvml, index))
+        except pynvml.NVMLError as error:
+            # CUDA does not enumerate a lost GPU either, so the ones after it move up.
+            notes.append(f"GPU {index} cannot be read: {error}")
+    cuda = _told(pynvml, pynvml.nvmlSystemGetCudaDriverVersion)
+    return Nvml(
+        gpus=tuple(gpus),
+        driver_version=_text(_told(pynvml, pynvml.nvmlSystemGetDriverVersion)),
+        cuda_driver_version=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
+        notes=tuple(notes),
+    )
+
+
+def _read_gpu(pynvml: Any, index: int) -> Gpu:
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    capability = _told(pynvml, pynvml.nvmlDeviceGetCudaComputeCapability, handle)
+    mode = _told(pynvml, pynvml.nvmlDeviceGetMigMode, handle)
+    gpu = Gpu(
+        index=index,
+        uuid=_text(pynvml.nvmlDeviceGetUUID(handle)) or "",
+        name=_text(_told(pynvml, pynvml.nvmlDeviceGetName, handle)) or "",
+        memory=_total(_told(pynvml, pynvml.nvmlDeviceGetMemoryInfo, handle)),
+        compute_capability=None if capability is None else (int(capability[0]), int(capability[1])),
+        mig=mode is not None and mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE,
+    )
+    if not gpu.mig:
+        return gpu
+    slots = _told(pynvml, pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0
+    parts = (_told(pynvml, pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, slot) for slot in range(slots))
+    instances = tuple(
+        Gpu(
+            index=index,
+            uuid=_text(pynvml.nvmlDeviceGetUUID(part)) or "",
+            name=_text(_told(pynvml, pynvml.nvmlDeviceGetName, part)) or gpu.name,
+            memory=_total(_told(pynvml, pynvml.nvmlDeviceGetMemoryInfo, part)),
+            compute_capability=gpu.compute_capability,
+        )
+        for part in parts
+        if part is not None
+    )
+    return Gpu(**{**vars(gpu), "instances": instances})
+
+
+def _told(pynvml: Any, ask: Any, *arguments: Any) -> Any:
+    """The answer, or None where this device or driver does not give one."""
+    try:
+        return ask(*arguments)
+    except pynvml.NVMLError:
+        return None
+
+
+def _text(value: str | bytes | None) -> str | None:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _total(memory: Any) -> int | None:
+    return None if memory is None else int(memory.total)

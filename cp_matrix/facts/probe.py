@@ -1,0 +1,118 @@
+"""What this machine offers, found out without importing torch and without touching a GPU.
+
+GPUs are read through NVML, versions from package metadata, so probing neither initialises CUDA nor
+costs the seconds an import of torch takes.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from typing import Any, Literal
+
+from cp_matrix.facts.nvml import Nvml, read_nvml
+from cp_matrix.facts.visible import Gpu, visible_gpus
+
+Device = Literal["auto", "cpu", "cuda"]
+
+#: Distributions behind a version fact; the first one installed counts.
+PACKAGES: dict[str, tuple[str, ...]] = {
+    "torch_version": ("torch",),
+    "transformer_engine_version": ("transformer-engine", "transformer_engine"),
+    "flash_attn_version": ("flash-attn",),
+    "flash_attn_3_version": ("flash-attn-3",),
+    "cudnn_version": ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12"),
+    "nccl_version": ("nvidia-nccl-cu13", "nvidia-nccl-cu12"),
+    "triton_version": ("triton",),
+}
+
+
+def probe(*, device: Device = "auto", environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """The facts of this machine; JSON-like values, and None for what it has not or does not tell.
+
+    Never raises. ``notes`` says in words why something is None or was decided as it was. With
+    ``device="cpu"`` the GPUs are left out as if there were none; with ``"cuda"`` CPU ranks are not
+    offered in their place.
+
+    ``memory`` in bytes; ``compute_capability`` is the lowest among the GPUs, as ``(major, minor)``;
+    ``max_world_size`` is how many ranks one world can have here.
+    """
+    notes: list[str] = []
+    versions = {fact: _version(names) for fact, names in PACKAGES.items()}
+    nvml = Nvml() if device == "cpu" else read_nvml()
+    notes += nvml.notes
+    seen = visible_gpus(nvml.gpus, environ.get("CUDA_VISIBLE_DEVICES"))
+    notes += seen.notes
+    gpus = seen.gpus
+    torch_version = versions["torch_version"]
+    if gpus and device == "auto" and torch_version is not None and torch_version.endswith("+cpu"):
+        notes.append(
+            f"{len(gpus)} GPUs are not used: the installed torch {torch_version} is built without CUDA"
+        )
+        gpus = ()
+    if len({gpu.name for gpu in nvml.gpus}) > 1 and environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
+        notes.append("GPUs of different kinds: set CUDA_DEVICE_ORDER=PCI_BUS_ID so that indices are sure")
+    on_gpus = bool(gpus) or device == "cuda"
+    if device == "cuda" and not gpus:
+        notes.append("no GPU is visible")
+    cpus = _cpu_count()
+    return {
+        "device": "cuda" if on_gpus else "cpu",
+        "gpu_count": len(gpus),
+        "gpus": [_as_fact(gpu) for gpu in gpus],
+        "compute_capability": _lowest(gpus),
+        "driver_version": nvml.driver_version,
+        "cuda_driver_version": nvml.cuda_driver_version,
+        **versions,
+        "python_version": platform.python_version(),
+        "platform": platform.platform(),
+        "hostname": socket.gethostname(),
+        "cpu_count": cpus,
+        "memory": _memory(notes),
+        "max_world_size": len(gpus) if on_gpus else max(8, 4 * cpus),
+        "notes": notes,
+    }
+
+
+def _as_fact(gpu: Gpu) -> dict[str, Any]:
+    return {
+        "index": gpu.index,
+        "uuid": gpu.uuid,
+        "name": gpu.name,
+        "memory": gpu.memory,
+        "compute_capability": gpu.compute_capability,
+        "visible": gpu.visible,
+    }
+
+
+def _lowest(gpus: Sequence[Gpu]) -> tuple[int, int] | None:
+    return min((gpu.compute_capability for gpu in gpus if gpu.compute_capability is not None), default=None)
+
+
+def _version(names: Sequence[str]) -> str | None:
+    for name in names:
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def _cpu_count() -> int:
+    """CPUs this process may run on, which a container or a job may have cut."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _memory(notes: list[str]) -> int | None:
+    try:
+        import psutil
+
+        return int(psutil.virtual_memory().total)
+    except (ImportError, OSError) as error:
+        notes.append(f"memory unknown: {error}")
+        return None
