@@ -52,10 +52,11 @@ class RunRecord:
                 self.launches += 1
                 self.worlds[event.launch] = LiveWorld(event.launch, event.devices, event.start, event.time)
             case events.LaunchReady():
-                self.worlds[event.launch].ready = event.time
+                if (ready := self.worlds.get(event.launch)) is not None:
+                    ready.ready = event.time
             case events.CaseStarted():
-                world = self.worlds[event.launch]
-                world.case, world.case_started = event.case, event.time
+                if (world := self.worlds.get(event.launch)) is not None:
+                    world.case, world.case_started = event.case, event.time
             case events.AttemptFinished():
                 self.attempts.setdefault(event.attempt.case, []).append(event.attempt)
                 if (done := self.worlds.get(event.attempt.launch)) is not None:
@@ -77,6 +78,13 @@ class RunRecord:
         for event in stream:
             self.apply(event)
         return self
+
+    def attempts_of(self, case: str) -> tuple[Attempt, ...]:
+        """The attempts at a case in order, from its result or, where that has none, from the events."""
+        result = self.results.get(case)
+        if result is not None and result.attempts:
+            return result.attempts
+        return tuple(self.attempts.get(case, ()))
 
     def counts(self) -> Counter[Verdict]:
         """Verdicts so far; cases that have none yet are not counted."""

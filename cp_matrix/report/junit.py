@@ -1,0 +1,273 @@
+"""A run as a JUnit file that Jenkins and Surefire read: one suite a test, rewritten as results land.
+
+Each case is put into XML once and its bytes are kept, so that a rewrite only joins and writes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from xml.etree import ElementTree
+
+import junit_xml
+
+from cp_matrix.mailbox import write_atomically
+from cp_matrix.matrix.case import Case
+from cp_matrix.report.folder import environment
+from cp_matrix.report.record import RunRecord
+from cp_matrix.report.testcase import (
+    FAILED_LIMIT,
+    Rendered,
+    SkippedCases,
+    class_name,
+    duration,
+    pending,
+    settled,
+)
+from cp_matrix.report.text import one_line
+from cp_matrix.results import CaseResult
+
+#: A rewrite waits this many times as long as the last one took: at most a twentieth of a run.
+REST = 20
+#: Shortest time between two rewrites, in seconds.
+MIN_INTERVAL = 0.5
+#: Once the cases that ran take this many bytes, further ones keep `FRUGAL_LIMIT` bytes a text node.
+SIZE_BUDGET = 64 * 1024 * 1024
+FRUGAL_LIMIT = 8 * 1024
+
+UNFINISHED = "the run has not finished"
+
+
+@dataclass
+class _Suite:
+    """One test's cases in plan order: runs of skipped ones as ready bytes, the others by themselves."""
+
+    name: str
+    parts: list[bytes | Case] = field(default_factory=list)
+    skipped: int = 0
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A rendered case and what it was rendered from."""
+
+    result: CaseResult | None
+    attempts: int
+    why: str
+    rendered: Rendered
+
+
+class JUnitWriter:
+    """Keeps ``path`` a valid JUnit file of everything ``record`` holds.
+
+    Args:
+        record: the run; read anew at each write.
+        path: the file, replaced atomically; its folder must exist.
+        folder: the run folder that holds logs and ``environment.json`` (default: that of ``path``).
+
+    Attributes:
+        problem: why the last `update` could not write, or empty.
+    """
+
+    def __init__(self, record: RunRecord, path: Path, folder: Path | None = None) -> None:
+        self.record = record
+        self.path = path
+        self.folder = path.parent if folder is None else folder
+        self.problem = ""
+        self._suites: list[_Suite] | None = None
+        self._kept: dict[str, _Kept] = {}
+        self._size = 0
+        self._stale = True
+        self._due = float("-inf")
+
+    def update(self, now: float | None = None) -> None:
+        """Write the file if something changed and the last write is long enough ago.
+
+        Call it as often as you like. ``now`` is in seconds of `time.monotonic`. A write that fails
+        is tried again later and told in `problem`; it never ends a run.
+        """
+        now = time.monotonic() if now is None else now
+        if now < self._due:
+            return
+        begin = time.perf_counter()
+        try:
+            if self._refresh():
+                self._write()
+            self.problem = ""
+        except OSError as error:
+            self.problem = f"{self.path} cannot be written: {error.strerror or error}"
+        self._due = now + max(MIN_INTERVAL, REST * (time.perf_counter() - begin))
+
+    def finish(self) -> None:
+        """Write the file now, whatever was written before.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self._refresh()
+        self._write()
+        self.problem = ""
+
+    def _write(self) -> None:
+        write_atomically(self.path, b"".join(self._document()))
+        self._stale = False
+
+    def _refresh(self) -> bool:
+        """Render what is new; whether the file on disk is out of date."""
+        if self._suites is None:
+            self._suites = _arrange(self.record)
+        finished = self.record.finished
+        no_verdict = (
+            UNFINISHED if finished is None else finished.reason or "the run ended without a verdict for it"
+        )
+        for case in self.record.plan.runnable:
+            result = self.record.results.get(case.id)
+            attempts = len(self.record.attempts.get(case.id, ()))
+            why = no_verdict if result is None else ""
+            kept = self._kept.get(case.id)
+            if kept is None or kept.result is not result or (kept.attempts, kept.why) != (attempts, why):
+                self._keep(case, _Kept(result, attempts, why, self._render(case, result, why)))
+                self._stale = True
+        return self._stale
+
+    def _keep(self, case: Case, kept: _Kept) -> None:
+        before = self._kept.get(case.id)
+        self._size += len(kept.rendered.xml) - (len(before.rendered.xml) if before is not None else 0)
+        self._kept[case.id] = kept
+
+    def _render(self, case: Case, result: CaseResult | None, why: str) -> Rendered:
+        attempts = self.record.attempts_of(case.id)
+        if result is None:
+            return pending(case, attempts, why)
+        limit = FAILED_LIMIT if self._size < SIZE_BUDGET else FRUGAL_LIMIT
+        return settled(case, result, attempts, self.folder, failed_limit=limit)
+
+    def _document(self) -> Iterator[bytes]:
+        suites = [(suite, self._totals(suite)) for suite in self._suites or ()]
+        yield b'<?xml version="1.0" encoding="UTF-8"?>\n'
+        root = ElementTree.Element("testsuites")
+        totals = [totals for _, totals in suites]
+        _set_counts(root, "cp-matrix", _sum(totals))
+        del root.attrib["skipped"]
+        opening, closing = _shell(root)
+        yield opening
+        properties = self._properties()
+        for suite, total in suites:
+            start, end = self._suite_shell(suite, total, properties)
+            yield start
+            yield from (
+                part if isinstance(part, bytes) else self._kept[part.id].rendered.xml for part in suite.parts
+            )
+            yield end
+        yield closing
+
+    def _totals(self, suite: _Suite) -> _Totals:
+        cases = [self._kept[part.id].rendered for part in suite.parts if not isinstance(part, bytes)]
+        return _Totals(
+            tests=len(cases) + suite.skipped,
+            failures=sum(case.failures for case in cases),
+            errors=sum(case.errors for case in cases),
+            skipped=sum(case.skipped for case in cases) + suite.skipped,
+            seconds=sum(case.seconds for case in cases),
+        )
+
+    def _suite_shell(
+        self, suite: _Suite, totals: _Totals, properties: Mapping[str, str]
+    ) -> tuple[bytes, bytes]:
+        started = self.record.started
+        base = junit_xml.TestSuite(
+            suite.name,
+            hostname=one_line(started.hostname) if started is not None else None,
+            timestamp=_timestamp(started.time) if started is not None else None,
+            properties=properties,
+        )
+        element = base.build_xml_doc()
+        del element.attrib["disabled"]
+        _set_counts(element, suite.name, totals)
+        return _shell(element)
+
+    def _properties(self) -> dict[str, str]:
+        found = environment(self.folder)
+        started = self.record.started
+        if started is not None:
+            found |= {
+                "run": started.run_id,
+                "command": " ".join(started.command),
+                "start": started.start,
+                "batch_size": started.batch_size,
+                "places": str(started.places),
+            }
+        if self.record.finished is not None:
+            found["wall_seconds"] = duration(self.record.finished.seconds)
+            found["exit_code"] = str(self.record.finished.exit_code)
+        found["finished"] = str(self.record.finished is not None).lower()
+        return {one_line(name, 200): one_line(value, 4000) for name, value in found.items()}
+
+
+@dataclass(frozen=True)
+class _Totals:
+    tests: int
+    failures: int
+    errors: int
+    skipped: int
+    seconds: float
+
+
+def _arrange(record: RunRecord) -> list[_Suite]:
+    suites: dict[str, _Suite] = {}
+    renderer = SkippedCases()
+    rows: dict[str, list[bytes]] = {}
+    for planned in record.plan.cases:
+        name = class_name(planned.case)
+        if name not in suites:
+            suites[name] = _Suite(name)
+            rows[name] = []
+        suite = suites[name]
+        if planned.skip is not None:
+            rows[name].append(renderer.render(planned.case, planned.skip))
+            suite.skipped += 1
+            continue
+        if rows[name]:
+            suite.parts.append(b"".join(rows[name]))
+            rows[name] = []
+        suite.parts.append(planned.case)
+    for name, suite in suites.items():
+        suite.parts.append(b"".join(rows[name]))
+    return list(suites.values())
+
+
+def _sum(totals: list[_Totals]) -> _Totals:
+    return _Totals(
+        tests=sum(total.tests for total in totals),
+        failures=sum(total.failures for total in totals),
+        errors=sum(total.errors for total in totals),
+        skipped=sum(total.skipped for total in totals),
+        seconds=sum(total.seconds for total in totals),
+    )
+
+
+def _set_counts(element: ElementTree.Element, name: str, totals: _Totals) -> None:
+    element.set("name", name)
+    element.set("tests", str(totals.tests))
+    element.set("failures", str(totals.failures))
+    element.set("errors", str(totals.errors))
+    element.set("skipped", str(totals.skipped))
+    element.set("time", duration(totals.seconds))
+
+
+def _shell(element: ElementTree.Element) -> tuple[bytes, bytes]:
+    """An element in XML, split where its further children belong."""
+    end = f"</{element.tag}>"
+    text = ElementTree.tostring(element, encoding="unicode", short_empty_elements=False)
+    return text.removesuffix(end).encode() + b"\n", end.encode() + b"\n"
+
+
+def _timestamp(seconds: float) -> str | None:
+    """Seconds since the epoch as an ``xs:dateTime`` in UTC; None where no calendar has that time."""
+    try:
+        return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds")
+    except (ValueError, OverflowError, OSError):
+        return None

@@ -1,0 +1,253 @@
+"""One case as a JUnit ``testcase`` element: the base from `junit_xml`, then finished here.
+
+The elements and their order are those both Jenkins' and Surefire's schema allow. Neither has room
+for properties in a test case, so they are ``[[PROPERTY|name=value]]`` lines at the top of
+``system-out``, where Jenkins looks for them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape
+
+import junit_xml
+
+from cp_matrix.matrix.case import Case
+from cp_matrix.plan import Skip
+from cp_matrix.report import evidence
+from cp_matrix.report.excerpt import excerpt, log_of
+from cp_matrix.report.text import cap, first_line, one_line
+from cp_matrix.results import Attempt, CaseResult, Verdict
+
+#: Largest text node, in bytes of UTF-8, of a case that passed and of one that did not.
+PASSED_LIMIT = 64 * 1024
+FAILED_LIMIT = 512 * 1024
+
+_PROPERTY_LIMIT = 1000
+_PLACEHOLDER = "the-name"
+_NOT_RUN = "cp_matrix.NotRun"
+_ERROR_TYPES = {
+    Verdict.FAILED: "cp_matrix.Failed",
+    Verdict.CRASHED: "cp_matrix.Crashed",
+    Verdict.TIMEOUT: "cp_matrix.Timeout",
+    Verdict.NOT_RUN: _NOT_RUN,
+}
+# Surefire's order; Jenkins' schema takes any.
+_ORDER = (
+    "failure",
+    "rerunFailure",
+    "flakyFailure",
+    "skipped",
+    "error",
+    "rerunError",
+    "flakyError",
+    "system-out",
+)
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A finished ``testcase`` element and what it counts for. ``seconds`` is the case's time."""
+
+    xml: bytes
+    failures: int = 0
+    errors: int = 0
+    skipped: int = 0
+    seconds: float = 0.0
+
+
+def class_name(case: Case) -> str:
+    """``matrix.test``: also the name of the suite the case belongs to."""
+    return one_line(f"{case.matrix}.{case.test}")
+
+
+def duration(seconds: float) -> str:
+    """Seconds as ``NNN.NNN``, which both schemas take; what is no duration is zero."""
+    return f"{seconds:.3f}" if math.isfinite(seconds) and seconds > 0 else "0.000"
+
+
+class SkippedCases:
+    """Renders skipped cases; a reason shared by thousands is put into XML once."""
+
+    def __init__(self) -> None:
+        self._shells: dict[tuple[str, Skip], tuple[bytes, bytes]] = {}
+
+    def render(self, case: Case, skip: Skip) -> bytes:
+        """The ``testcase`` element of a case that a rule skips."""
+        key = (class_name(case), skip)
+        if key not in self._shells:
+            base = junit_xml.TestCase(_PLACEHOLDER, classname=key[0])
+            base.add_skipped_info(message=one_line(f"{skip.rule}: {skip.reason}", evidence.LINE_LIMIT))
+            before, _, after = _finish(base, 0.0).partition(_PLACEHOLDER.encode())
+            self._shells[key] = (before, after)
+        before, after = self._shells[key]
+        return before + escape(one_line(case.id), {'"': "&quot;"}).encode() + after
+
+
+def pending(case: Case, attempts: Sequence[Attempt], why: str) -> Rendered:
+    """A case without a verdict, as an error: a run that is killed must not look like one that passed."""
+    base = junit_xml.TestCase(
+        one_line(case.id), classname=class_name(case), stdout=_properties(case, None, attempts)
+    )
+    text = "\n".join(f"attempt {attempt.number}: {evidence.error_line(attempt)}" for attempt in attempts)
+    message = one_line(f"not run: {why}", evidence.LINE_LIMIT)
+    base.add_error_info(message=message, output=text or message, error_type=_NOT_RUN)
+    return Rendered(_finish(base, 0.0), errors=1)
+
+
+def settled(
+    case: Case,
+    result: CaseResult,
+    attempts: Sequence[Attempt],
+    folder: Path,
+    *,
+    failed_limit: int = FAILED_LIMIT,
+) -> Rendered:
+    """A case with its verdict, earlier attempts as flaky or rerun elements.
+
+    Logs are read from the run's ``folder``. Text nodes are at most `PASSED_LIMIT` or
+    ``failed_limit`` bytes long.
+    """
+    verdict = result.verdict
+    limit = failed_limit if verdict.is_bad else min(PASSED_LIMIT, failed_limit)
+    decisive = evidence.deciding(result, attempts)
+    base = junit_xml.TestCase(
+        one_line(case.id),
+        classname=class_name(case),
+        stdout=_output(case, result, attempts, decisive, folder, limit),
+    )
+    if verdict is Verdict.SKIPPED:
+        base.add_skipped_info(message=one_line(result.reason or "skipped", evidence.LINE_LIMIT))
+    elif verdict.is_bad:
+        message, text, kind = _problem(result, decisive, folder, limit)
+        if verdict is Verdict.FAILED:
+            base.add_failure_info(message=message, output=text, failure_type=kind)
+        else:
+            base.add_error_info(message=message, output=text, error_type=kind)
+    others = [attempt for attempt in attempts if attempt is not decisive and attempt.outcome.is_bad]
+    prefix = "flaky" if verdict is Verdict.PASSED else "rerun"
+    return Rendered(
+        _finish(base, result.seconds, [_retried(prefix, attempt, folder, limit) for attempt in others]),
+        failures=int(verdict is Verdict.FAILED),
+        errors=int(verdict.is_bad and verdict is not Verdict.FAILED),
+        skipped=int(verdict is Verdict.SKIPPED),
+        seconds=float(duration(result.seconds)),
+    )
+
+
+def _finish(base: junit_xml.TestCase, seconds: float, extra: Sequence[ElementTree.Element] = ()) -> bytes:
+    """The base element with what its library leaves out, without what no schema knows."""
+    element = junit_xml.TestSuite("", [base]).build_xml_doc()[0]
+    element.set("time", duration(seconds))
+    for skipped in element.iter("skipped"):
+        skipped.attrib.pop("type", None)
+    element.extend(extra)
+    element[:] = sorted(element, key=lambda child: _ORDER.index(child.tag))
+    return ElementTree.tostring(element, encoding="unicode").encode() + b"\n"
+
+
+def _problem(result: CaseResult, attempt: Attempt | None, folder: Path, limit: int) -> tuple[str, str, str]:
+    """Message, text and type of a failure or error; the failing rank's error line comes first."""
+    if attempt is None:
+        reason = result.reason or result.verdict.value
+        message = (
+            f"not run: {first_line(reason)}" if result.verdict is Verdict.NOT_RUN else first_line(reason)
+        )
+        return one_line(message, evidence.LINE_LIMIT), cap(reason, limit), _ERROR_TYPES[result.verdict]
+    line = evidence.error_line(attempt)
+    reason = one_line(first_line(result.reason), evidence.LINE_LIMIT)
+    if reason and reason not in line and reason != one_line(first_line(attempt.reason), evidence.LINE_LIMIT):
+        line = f"{line}; {reason}"
+    return line, evidence.details(attempt, folder, limit), _type(attempt, result.verdict)
+
+
+def _type(attempt: Attempt, outcome: Verdict) -> str:
+    record = evidence.culprit(attempt)
+    if outcome is Verdict.FAILED and record is not None and record.error is not None and record.error.type:
+        return one_line(record.error.type, 200)
+    return _ERROR_TYPES.get(outcome, f"cp_matrix.{outcome.value}")
+
+
+def _retried(prefix: str, attempt: Attempt, folder: Path, limit: int) -> ElementTree.Element:
+    kind = "Failure" if attempt.outcome is Verdict.FAILED else "Error"
+    message = f"{evidence.error_line(attempt)} (attempt {attempt.number})"
+    element = ElementTree.Element(
+        prefix + kind, {"message": message, "type": _type(attempt, attempt.outcome)}
+    )
+    ElementTree.SubElement(element, "stackTrace").text = evidence.details(attempt, folder, limit)
+    if log := _log(attempt, folder, limit):
+        ElementTree.SubElement(element, "system-out").text = log
+    return element
+
+
+def _output(
+    case: Case,
+    result: CaseResult,
+    attempts: Sequence[Attempt],
+    decisive: Attempt | None,
+    folder: Path,
+    limit: int,
+) -> str:
+    properties = cap(_properties(case, result, attempts), limit // 2)
+    room = limit - len(properties.encode()) - 1
+    log = _log(decisive, folder, room) if decisive is not None else ""
+    return f"{properties}\n{log}" if log else properties
+
+
+def _log(attempt: Attempt, folder: Path, limit: int) -> str:
+    """What the rank to show first printed, under a line that names its whole log."""
+    record = evidence.culprit(attempt)
+    rank = attempt.rank if attempt.rank is not None else record.rank if record is not None else 0
+    span = log_of(attempt, rank)
+    if span is None:
+        return ""
+    header = one_line(f"rank {rank}, from {folder / span.path}:", 1000)
+    text = excerpt(folder, span, limit - 2 * len(header.encode()) - 100)
+    # What a case prints must not pass for a property of ours, or attach a file of the reader's.
+    text = text.replace("[[PROPERTY|", "[ [PROPERTY|").replace("[[ATTACHMENT|", "[ [ATTACHMENT|")
+    return cap(f"{header}\n{text}", limit) if text.strip() else ""
+
+
+def _properties(case: Case, result: CaseResult | None, attempts: Sequence[Attempt]) -> str:
+    """What is known of a case in figures. Seconds of wall time; bytes of memory; maxima over ranks."""
+    found: dict[str, object] = {"hash": case.hash, "world_size": case.world_size}
+    found |= {f"axis.{name}": value for name, value in case.axes.items()}
+    if result is not None:
+        found["verdict"] = result.verdict.value
+        found["flaky"] = str(result.flaky).lower()
+    found["attempts"] = len(attempts)
+    decisive = evidence.deciding(result, attempts) if result is not None else None
+    if decisive is not None:
+        found["launch"] = decisive.launch
+        found |= _figures(decisive)
+    return "\n".join(_property(name, value) for name, value in found.items())
+
+
+def _figures(attempt: Attempt) -> Mapping[str, object]:
+    found: dict[str, object] = {}
+    phases: dict[str, float] = {}
+    for record in attempt.ranks:
+        for name, seconds in record.phases.items():
+            phases[name] = max(seconds, phases.get(name, 0.0))
+    found |= {f"seconds.{name}": f"{seconds:.6f}" for name, seconds in phases.items()}
+    for name, metric in evidence.worst(attempt.ranks).items():
+        found[f"max_abs.{name}"] = "not finite" if metric.max_abs is None else f"{metric.max_abs:.6g}"
+        found[f"rmse.{name}"] = "not finite" if metric.rmse is None else f"{metric.rmse:.6g}"
+    peaks = [record.peak_memory for record in attempt.ranks if record.peak_memory is not None]
+    if peaks:
+        found["peak_memory"] = max(peaks)
+    for record in attempt.ranks:
+        for name, value in record.values.items():
+            found.setdefault(f"value.{name}", value)
+    return found
+
+
+def _property(name: str, value: object) -> str:
+    key = one_line(name, 200).translate({ord(character): "_" for character in "=|[]"})
+    # Two closing brackets end the value for whoever reads it back.
+    shown = f"{one_line(str(value), _PROPERTY_LIMIT)}]".replace("]]", "] ]")
+    return f"[[PROPERTY|{key}={shown}]"
