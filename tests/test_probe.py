@@ -11,6 +11,7 @@ from cp_matrix.facts import probe as probe_module
 from cp_matrix.facts.nvml import Nvml
 from cp_matrix.facts.probe import probe
 from cp_matrix.facts.visible import Gpu
+from cp_matrix.matrix.facts import FACTS, read_facts
 
 H200 = Gpu(0, "GPU-0", name="NVIDIA H200", memory=150_000_000_000, compute_capability=(9, 0))
 OLDER = Gpu(1, "GPU-1", name="NVIDIA A100", memory=80_000_000_000, compute_capability=(8, 0))
@@ -88,6 +89,42 @@ def test_a_package_that_is_not_installed_has_no_version(
     assert facts["flash_attn_version"] == "2.8.3"
     assert facts["cudnn_version"] == "9.19.0.56"
     assert facts["transformer_engine_version"] is None
+
+
+@pytest.mark.parametrize(
+    ("versions", "expected"),
+    [
+        ({"torch": "2.13.0+cu130"}, "13.0"),
+        ({"torch": "2.13.0", "nvidia-cuda-runtime-cu12": "12.8.90"}, "12.8"),
+        ({"torch": "2.13.0+cpu", "nvidia-cuda-runtime-cu12": "12.8.90"}, None),
+        ({"nvidia-cuda-runtime-cu12": "12.8.90"}, None),
+    ],
+)
+def test_the_cuda_version_is_the_one_torch_was_built_with(
+    no_gpu: None, monkeypatch: pytest.MonkeyPatch, versions: dict[str, str], expected: str | None
+) -> None:
+    _install(monkeypatch, versions)
+    assert probe(environ={})["cuda_version"] == expected
+
+
+def test_a_matrix_can_read_every_declared_fact_of_this_machine() -> None:
+    facts = probe()
+    assert set(FACTS) - set(facts) == {"available"}
+    read_facts(facts)
+
+
+def test_the_facts_of_a_machine_with_gpus_have_the_declared_types(two_gpus: None) -> None:
+    read = read_facts(probe(environ={}))
+    assert (read["compute_capability"], read["gpu_memory"], str(read["driver_version"])) == (
+        (8, 0),
+        80_000_000_000,
+        "580.65",
+    )
+
+
+def test_deterministic_follows_the_environment(no_gpu: None) -> None:
+    assert probe(environ={"NVTE_ALLOW_NONDETERMINISTIC_ALGO": "0"})["deterministic"] is True
+    assert probe(environ={"NVTE_ALLOW_NONDETERMINISTIC_ALGO": "1"})["deterministic"] is False
 
 
 def test_gpus_of_different_kinds_get_a_note_unless_their_order_is_fixed(two_gpus: None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import socket
 from collections.abc import Mapping, Sequence
 from importlib import metadata
@@ -17,6 +18,9 @@ from cp_matrix.facts.nvml import Nvml, read_nvml
 from cp_matrix.facts.visible import Gpu, visible_gpus
 
 Device = Literal["auto", "cpu", "cuda"]
+
+#: Where torch's wheels take CUDA from; a local version such as 2.13.0+cu130 says it too.
+CUDA_RUNTIMES = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu13", "nvidia-cuda-runtime-cu12")
 
 #: Distributions behind a version fact; the first one installed counts.
 PACKAGES: dict[str, tuple[str, ...]] = {
@@ -63,15 +67,20 @@ def probe(*, device: Device = "auto", environ: Mapping[str, str] = os.environ) -
         "device": "cuda" if on_gpus else "cpu",
         "gpu_count": len(gpus),
         "gpus": [_as_fact(gpu) for gpu in gpus],
+        "gpu_name": gpus[0].name if gpus else None,
+        "gpu_memory": min((gpu.memory for gpu in gpus if gpu.memory is not None), default=None),
         "compute_capability": _lowest(gpus),
         "driver_version": nvml.driver_version,
         "cuda_driver_version": nvml.cuda_driver_version,
+        "cuda_version": _cuda_version(torch_version),
         **versions,
         "python_version": platform.python_version(),
         "platform": platform.platform(),
         "hostname": socket.gethostname(),
         "cpu_count": cpus,
         "memory": _memory(notes),
+        # The libraries under test share this variable's convention: 0 asks for deterministic kernels.
+        "deterministic": environ.get("NVTE_ALLOW_NONDETERMINISTIC_ALGO") == "0",
         "max_world_size": len(gpus) if on_gpus else max(8, 4 * cpus),
         "notes": notes,
     }
@@ -99,6 +108,15 @@ def _version(names: Sequence[str]) -> str | None:
         except metadata.PackageNotFoundError:
             continue
     return None
+
+
+def _cuda_version(torch_version: str | None) -> str | None:
+    """The CUDA that torch was built with, as ``13.0``; None without torch or CUDA in it."""
+    build = re.search(r"\+cu(\d+)(\d)$", torch_version or "")
+    if build is not None:
+        return f"{build[1]}.{build[2]}"
+    runtime = None if torch_version is None or "+" in torch_version else _version(CUDA_RUNTIMES)
+    return None if runtime is None else ".".join(runtime.split(".")[:2])
 
 
 def _cpu_count() -> int:
