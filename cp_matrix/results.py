@@ -98,8 +98,8 @@ class Attempt(msgspec.Struct, frozen=True):
     exits: dict[int, str] = {}
     #: Rank logs, relative to the run folder, by rank.
     logs: dict[int, str] = {}
-    #: Ids of the cases that ran before this one in the same world, oldest first.
-    after: tuple[str, ...] = ()
+    #: How many cases the same world had run before this one; the events say which.
+    position: int = 0
 
 
 class CaseResult(msgspec.Struct, frozen=True):

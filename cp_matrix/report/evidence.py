@@ -116,10 +116,9 @@ def _history(attempt: Attempt) -> list[str]:
     lines = [
         f"rank {record.rank} leaked: {'; '.join(record.leaks)}" for record in attempt.ranks if record.leaks
     ]
-    if attempt.after:
-        lines.append(
-            f"in world {attempt.launch}, after {len(attempt.after)} cases, the last {attempt.after[-1]}"
-        )
+    if attempt.position:
+        before = "one other case" if attempt.position == 1 else f"{attempt.position} other cases"
+        lines.append(f"in world {attempt.launch}, after {before}")
     return ["\n".join(lines)] if lines else []
 
 

@@ -58,6 +58,10 @@ class World:
             self._grids[inner] = (row, column)
         return self._grids[inner]
 
+    def group_names(self) -> frozenset[str]:
+        """Names of the process groups this world made for its cases."""
+        return frozenset(group.group_name for pair in self._grids.values() for group in pair)
+
     def cached(self, key: Hashable, make: Callable[[], T]) -> T:
         """``make()``, computed once per key while it stays among the last few. Never modify it."""
         if key in self._cache:

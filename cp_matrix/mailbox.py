@@ -1,0 +1,226 @@
+"""One folder a launch, one atomic file a message: how driver and ranks talk.
+
+The driver writes ``launch.json`` and numbered orders; ranks write who they are, when they enter a
+case, what came of it, and whether the world may go on. A message is complete once its name exists:
+it is written beside it under a temporary name and moved with `os.replace`. The folder is all there
+is to see, so a person can `ls` it while a world hangs.
+
+====================  ==========  ==========================================================
+file                  written by  says
+====================  ==========  ==========================================================
+``launch.json``       driver      the `LaunchSpec`
+``orders/N``          driver      the `Order` with number N (a case, or stop)
+``ranks/R.ready``     rank R      `Ready`: it waits for its first order
+``ranks/R.pid``       rank R      its process id, before anything can go wrong
+``ranks/R.broken``    rank R      `RankError`: it cannot start (for example the suite's import)
+``cases/N.R.in``      rank R      it has entered order N (empty)
+``cases/N.R.record``  rank R      its `RankRecord` of order N, before it meets any other rank
+``cases/N.R.after``   rank R      `After`: what the case left behind, once cleaned up
+``cases/N.R.go``      rank R      this rank can take the next order (empty)
+``cases/N.R.halt``    rank R      it cannot: the world has to be replaced (empty)
+``stacks/R``          rank R      Python stacks, written by faulthandler when asked
+``ended``             launcher    `Ended`: the world is gone, with each rank's exit
+====================  ==========  ==========================================================
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from cp_matrix.matrix.case import Value
+from cp_matrix.results import RankError, RankRecord
+
+T = TypeVar("T")
+
+#: Asks a rank to write its Python stacks into ``stacks/R``.
+STACKS_SIGNAL = signal.SIGUSR1
+
+
+class LaunchSpec(msgspec.Struct, frozen=True):
+    """Everything a rank needs to know about its world."""
+
+    launch: str
+    world_size: int
+    #: One entry a rank: ``cpu``, or the CUDA device as CUDA_VISIBLE_DEVICES names it.
+    devices: tuple[str, ...]
+    suite: str
+    environment: dict[str, str]
+    seed: int
+    #: Seconds a collective may take before torch itself gives up; above any case's own limit.
+    collective_timeout: float
+    #: Folder of the rank logs, and the same relative to the run folder.
+    logs: str
+    logs_relative: str
+    start: str
+    #: Folders to import the suite from, before everything else.
+    import_path: tuple[str, ...] = ()
+
+
+class Order(msgspec.Struct, frozen=True):
+    """The next thing to do. Without a case: stop."""
+
+    case: str = ""
+    attempt: int = 1
+    params: dict[str, Value] = {}
+
+
+class ProcessId(msgspec.Struct, frozen=True):
+    """A process for certain: its number, and when it started (clock ticks since boot, proc(5))."""
+
+    pid: int
+    start: int
+
+    @classmethod
+    def own(cls) -> ProcessId:
+        text = Path("/proc/self/stat").read_text(errors="replace")
+        return cls(os.getpid(), int(text[text.rindex(")") + 2 :].split()[19]))
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """A rank that waits for its first order."""
+
+    pid: int
+    device: str
+    #: Whether torch was there when the process began; None where nobody claimed so.
+    inherited_torch: bool
+    #: Why this process must not use CUDA (torch was initialised before the fork), or empty.
+    bad_fork: str = ""
+
+
+class After(msgspec.Struct, frozen=True):
+    """What a case left behind on one rank, and why the world cannot go on (or empty)."""
+
+    leaks: tuple[str, ...] = ()
+    unhealthy: str = ""
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """How a world ended, as the launcher saw it: exit codes by rank (negative: a signal)."""
+
+    exit_codes: dict[int, int] = {}
+    error: str = ""
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write ``path`` so that no reader ever sees a part of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+class Mailbox:
+    """The messages of one launch. Reading a message that is not there yet returns None."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def create(cls, folder: Path, spec: LaunchSpec) -> Mailbox:
+        """Make the folder and put the launch's description into it."""
+        box = cls(folder)
+        for part in ("orders", "ranks", "cases", "stacks"):
+            (folder / part).mkdir(parents=True)
+        box._put("launch.json", spec)
+        return box
+
+    def _put(self, name: str, message: msgspec.Struct) -> None:
+        write_atomically(self.folder / name, msgspec.json.encode(message))
+
+    def _mark(self, name: str) -> None:
+        os.close(os.open(self.folder / name, os.O_CREAT | os.O_WRONLY, 0o644))
+
+    def _get(self, name: str, kind: type[T]) -> T | None:
+        try:
+            data = (self.folder / name).read_bytes()
+        except FileNotFoundError:
+            return None
+        return msgspec.json.decode(data, type=kind)
+
+    def _has(self, name: str) -> bool:
+        return os.path.exists(f"{self.folder}/{name}")
+
+    # What the driver says.
+
+    def spec(self) -> LaunchSpec:
+        """The description of the launch.
+
+        Raises:
+            FileNotFoundError: the folder is not a launch's mailbox.
+        """
+        return msgspec.json.decode((self.folder / "launch.json").read_bytes(), type=LaunchSpec)
+
+    def put_order(self, number: int, order: Order) -> None:
+        self._put(f"orders/{number}", order)
+
+    def order(self, number: int) -> Order | None:
+        return self._get(f"orders/{number}", Order)
+
+    # What a rank says of itself.
+
+    def put_pid(self, rank: int) -> None:
+        self._put(f"ranks/{rank}.pid", ProcessId.own())
+
+    def pid(self, rank: int) -> ProcessId | None:
+        return self._get(f"ranks/{rank}.pid", ProcessId)
+
+    def put_ready(self, rank: int, ready: Ready) -> None:
+        self._put(f"ranks/{rank}.ready", ready)
+
+    def ready(self, rank: int) -> Ready | None:
+        return self._get(f"ranks/{rank}.ready", Ready)
+
+    def put_broken(self, rank: int, error: RankError) -> None:
+        self._put(f"ranks/{rank}.broken", error)
+
+    def broken(self, rank: int) -> RankError | None:
+        return self._get(f"ranks/{rank}.broken", RankError)
+
+    # What a rank says of a case.
+
+    def mark_entered(self, number: int, rank: int) -> None:
+        self._mark(f"cases/{number}.{rank}.in")
+
+    def has_entered(self, number: int, rank: int) -> bool:
+        return self._has(f"cases/{number}.{rank}.in")
+
+    def put_record(self, number: int, record: RankRecord) -> None:
+        self._put(f"cases/{number}.{record.rank}.record", record)
+
+    def record(self, number: int, rank: int) -> RankRecord | None:
+        return self._get(f"cases/{number}.{rank}.record", RankRecord)
+
+    def put_after(self, number: int, rank: int, after: After) -> None:
+        self._put(f"cases/{number}.{rank}.after", after)
+
+    def after(self, number: int, rank: int) -> After | None:
+        return self._get(f"cases/{number}.{rank}.after", After)
+
+    def mark_gate(self, number: int, rank: int, *, go: bool) -> None:
+        self._mark(f"cases/{number}.{rank}.{'go' if go else 'halt'}")
+
+    def gate(self, number: int, rank: int) -> bool | None:
+        """Whether this rank can go on after order ``number``; None while it has not said."""
+        if self._has(f"cases/{number}.{rank}.go"):
+            return True
+        return False if self._has(f"cases/{number}.{rank}.halt") else None
+
+    # Stacks and the end.
+
+    def stacks_path(self, rank: int) -> Path:
+        return self.folder / "stacks" / str(rank)
+
+    def put_ended(self, ended: Ended) -> None:
+        self._put("ended", ended)
+
+    def ended(self) -> Ended | None:
+        return self._get("ended", Ended)

@@ -1,0 +1,128 @@
+"""Finding and ending processes for certain, through ``/proc``.
+
+Torch puts every rank into a session or process of its own, so killing a process group is not enough.
+Each rank leads a session (its children are in it), and everything a run starts carries the run's
+mark in its environment as it was at ``exec``.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cp_matrix.mailbox import ProcessId
+
+#: The variable that marks every process of a run.
+MARK_VARIABLE = "CP_MATRIX_RUN"
+
+
+@dataclass(frozen=True)
+class _Stat:
+    state: str
+    session: int
+    start: int
+
+    @property
+    def alive(self) -> bool:
+        return self.state not in "ZX"
+
+
+def _stat(pid: int) -> _Stat | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The name in parentheses may itself hold spaces and parentheses.
+    fields = text[text.rindex(")") + 2 :].split()
+    return _Stat(fields[0], int(fields[3]), int(fields[19]))
+
+
+def is_alive(process: ProcessId) -> bool:
+    """Whether this very process (not a later one with its number) exists and is no zombie."""
+    stat = _stat(process.pid)
+    return stat is not None and stat.alive and stat.start == process.start
+
+
+def _all_pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def in_sessions(leaders: Iterable[ProcessId]) -> list[int]:
+    """Living processes of the sessions these processes lead or led.
+
+    The kernel does not give a number to a new process while a session bears it, so a session whose
+    leader is gone is still the same one; if the number has a new owner, the session is over.
+    """
+    wanted = set()
+    for leader in leaders:
+        stat = _stat(leader.pid)
+        if stat is None or stat.start == leader.start:
+            wanted.add(leader.pid)
+    if not wanted:
+        return []
+    found = []
+    for pid in _all_pids():
+        stat = _stat(pid)
+        if stat is not None and stat.alive and stat.session in wanted:
+            found.append(pid)
+    return found
+
+
+def children(pid: int) -> list[int]:
+    """The direct children of a process."""
+    found: list[int] = []
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += [int(child) for child in (task / "children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return found  # it ended meanwhile
+    return found
+
+
+def marked(mark: str) -> list[int]:
+    """Living processes that were started with this run's mark, except the caller."""
+    needle = f"{MARK_VARIABLE}={mark}".encode()
+    found = []
+    for pid in _all_pids():
+        if pid == os.getpid():
+            continue
+        try:
+            environment = Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            continue  # gone, or another user's
+        stat = _stat(pid)
+        if needle in environment.split(b"\0") and stat is not None and stat.alive:
+            found.append(pid)
+    return found
+
+
+def kill(pids: Iterable[int]) -> None:
+    """SIGKILL; processes that are gone already are fine."""
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+def sweep(mark: str, *, timeout: float = 10.0) -> list[int]:
+    """Kill everything that carries the mark until nothing does; what is left after ``timeout`` seconds."""
+    deadline = time.monotonic() + timeout
+    while (left := marked(mark)) and time.monotonic() < deadline:
+        kill(left)
+        time.sleep(0.01)
+    return left
+
+
+def describe_exit(code: int) -> str:
+    """An exit status as people say it: ``SIGSEGV``, ``exit code 3``."""
+    if code < 0:
+        try:
+            return signal.Signals(-code).name
+        except ValueError:
+            return f"signal {-code}"
+    return f"exit code {code}"

@@ -1,0 +1,47 @@
+"""Which places (devices, or ranks on the CPU) are free. Pure values; nothing is started here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Slots:
+    """The places a run may use.
+
+    Attributes:
+        places: one entry for each rank that may be alive at once: ``cpu``, or a device as
+            CUDA_VISIBLE_DEVICES names it. A device that may hold several ranks occurs several times.
+        taken: the places of worlds that are alive.
+    """
+
+    places: tuple[str, ...]
+    taken: tuple[str, ...] = ()
+
+    @property
+    def free(self) -> int:
+        return len(self.places) - len(self.taken)
+
+    def allocate(self, world_size: int) -> tuple[Slots, tuple[str, ...]] | None:
+        """Places for one world, spread over as many devices as possible; None if there are too few."""
+        if self.free < world_size:
+            return None
+        open_places = Counter(self.places) - Counter(self.taken)
+        chosen: list[str] = []
+        while len(chosen) < world_size:
+            for place in list(dict.fromkeys(self.places)):
+                if open_places[place] and len(chosen) < world_size:
+                    open_places[place] -= 1
+                    chosen.append(place)
+        # Ranks that share a device are neighbours, so that a world's inner groups stay on one device.
+        chosen.sort(key=self.places.index)
+        return Slots(self.places, (*self.taken, *chosen)), tuple(chosen)
+
+    def release(self, places: Sequence[str]) -> Slots:
+        """The slots after a world has ended."""
+        left = list(self.taken)
+        for place in places:
+            left.remove(place)
+        return Slots(self.places, tuple(left))

@@ -1,0 +1,74 @@
+"""The warm launcher: torch's elastic agent over one preloaded fork server.
+
+Reads one mailbox folder a line from its standard input and runs that launch in a thread of its own;
+ends, with every rank, when its input closes. It talks to the driver only through the mailboxes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import traceback
+from multiprocessing import forkserver
+from pathlib import Path
+
+
+def run_launch(folder: Path) -> None:
+    """Run one launch to its end and say in its mailbox how it ended."""
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    from cp_matrix.mailbox import Ended, Mailbox
+    from cp_matrix.worker.loop import clean, main
+
+    box = Mailbox(folder)
+    try:
+        spec = box.spec()
+        config = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=spec.world_size,
+            run_id=spec.launch,
+            rdzv_backend="c10d",
+            rdzv_endpoint=str(folder / "rendezvous"),
+            rdzv_configs={"store_type": "file"},
+            local_addr="127.0.0.1",
+            start_method="forkserver",
+            max_restarts=0,
+            monitor_interval=0.02,
+            logs_specs=DefaultLogsSpecs(),
+        )
+        elastic_launch(config, main)(str(folder), True)
+    except ChildFailedError as error:
+        codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
+        box.put_ended(Ended(codes, "ranks failed"))
+    except BaseException as error:  # whatever it is, the driver must learn that the launch is over
+        traceback.print_exc()
+        box.put_ended(Ended({}, clean(f"{type(error).__name__}: {error}")))
+    else:
+        box.put_ended(Ended())
+
+
+def main() -> None:
+    """Serve launches until standard input closes."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: never outlive the driver
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the driver decides
+    multiprocessing.set_start_method("forkserver")
+    forkserver.set_forkserver_preload(["cp_matrix.worker.preload"])
+    # The fork server imports while this process does: the two take as long as one.
+    forkserver.ensure_running()
+    import torch.distributed.launcher.api  # noqa: F401
+
+    for line in sys.stdin:
+        folder = Path(line.rstrip("\n"))
+        threading.Thread(target=run_launch, args=(folder,), name=folder.name, daemon=True).start()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

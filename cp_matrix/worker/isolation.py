@@ -1,0 +1,258 @@
+"""What a case may have touched: put back before the next one, and reported if it was left behind.
+
+`Snapshot.take` is made before a case; `restore` compares it with the state after, undoes every
+difference that can be undone and returns one line for each. Some differences cannot be undone (a
+destroyed process group): `unhealthy` says why the world has to be replaced.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
+
+#: Written by libraries as they load or run, on purpose and once; not a case's doing.
+_QUIET_VARIABLES = frozenset({"TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_MODULE_LOADING", "KINETO_LOG_LEVEL"})
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One piece of process-wide state: how to read it and how to put it back."""
+
+    name: str
+    read: Callable[[], Any]
+    write: Callable[[Any], None]
+
+
+def _set_grad_enabled(enabled: bool) -> None:
+    torch.set_grad_enabled(enabled)
+
+
+def _set_deterministic(value: tuple[bool, bool]) -> None:
+    torch.use_deterministic_algorithms(value[0], warn_only=value[1])
+
+
+def _set_default_device(device: torch.device) -> None:
+    # Setting it to the CPU is not the same as not setting it: every factory call would then pass
+    # through a function mode.
+    torch.set_default_device(None if device == torch.device("cpu") else device)
+
+
+def _matmul_precision() -> tuple[str, str]:
+    return torch.get_float32_matmul_precision(), torch.backends.cuda.matmul.fp32_precision
+
+
+def _set_matmul_precision(value: tuple[str, str]) -> None:
+    # The older switch first: torch refuses to read it once the two disagree.
+    torch.set_float32_matmul_precision(value[0])
+    if torch.backends.cuda.matmul.fp32_precision != value[1]:
+        torch.backends.cuda.matmul.fp32_precision = value[1]
+
+
+def _set_import_path(value: tuple[str, ...]) -> None:
+    sys.path[:] = value
+
+
+def _set_cudnn_flag(name: str) -> Callable[[Any], None]:
+    return lambda value: setattr(torch.backends.cudnn, name, value)
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting("default dtype", torch.get_default_dtype, torch.set_default_dtype),
+    Setting("default device", torch.get_default_device, _set_default_device),
+    Setting("gradients enabled", torch.is_grad_enabled, _set_grad_enabled),
+    Setting(
+        "deterministic algorithms",
+        lambda: (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        ),
+        _set_deterministic,
+    ),
+    Setting("precision of float32 matrix products", _matmul_precision, _set_matmul_precision),
+    Setting(
+        "precision of float32 convolutions",
+        lambda: torch.backends.cudnn.conv.fp32_precision,
+        lambda value: setattr(torch.backends.cudnn.conv, "fp32_precision", value),
+    ),
+    Setting("cuDNN benchmark", lambda: torch.backends.cudnn.benchmark, _set_cudnn_flag("benchmark")),
+    Setting("cuDNN deterministic", lambda: torch.backends.cudnn.deterministic, _set_cudnn_flag("deterministic")),
+    Setting("threads", torch.get_num_threads, torch.set_num_threads),
+    Setting("sys.path", lambda: tuple(sys.path), _set_import_path),
+)
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return "(removed)"
+
+
+def _children() -> frozenset[int]:
+    children: set[int] = set()
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            children.update(int(pid) for pid in (task / "children").read_text().split())
+        except FileNotFoundError:
+            continue  # the thread ended between listing and reading
+    return frozenset(children)
+
+
+def _command_of(pid: int) -> str:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return "?"
+    return b" ".join(words).decode("utf-8", "replace").strip()[:80] or "?"
+
+
+def _process_groups() -> frozenset[str]:
+    """Names of the open process groups."""
+    if not dist.is_initialized():
+        return frozenset()
+    return frozenset(c10d._world.pg_names.values())
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The process-wide state before a case."""
+
+    environment: dict[str, str]
+    settings: tuple[Any, ...]
+    directory: str
+    threads: frozenset[int]
+    children: frozenset[int]
+    groups: frozenset[str]
+    default_group: object
+    allocated: int
+
+    @classmethod
+    def take(cls) -> Snapshot:
+        return cls(
+            environment=dict(os.environ),
+            settings=tuple(setting.read() for setting in SETTINGS),
+            directory=_working_directory(),
+            threads=frozenset(thread.ident or 0 for thread in threading.enumerate()),
+            children=_children(),
+            groups=_process_groups(),
+            default_group=c10d._world.default_pg,
+            allocated=_allocated(),
+        )
+
+    def restore(self, expected_groups: frozenset[str] = frozenset()) -> list[str]:
+        """Undo what differs from this snapshot; one line for each difference.
+
+        Args:
+            expected_groups: names of process groups the world itself made meanwhile.
+        """
+        leaks = [*self._restore_environment(), *self._restore_settings(), *self._restore_directory()]
+        for thread in threading.enumerate():
+            if (thread.ident or 0) not in self.threads:
+                leaks.append(f"thread {thread.name!r} is still running")
+        leaks += [f"child process {pid} is still running: {_command_of(pid)}" for pid in _children() - self.children]
+        opened = _process_groups() - self.groups - expected_groups
+        if opened:
+            leaks.append(f"{len(opened)} process group{'s' * (len(opened) > 1)} left open")
+        return leaks
+
+    def unhealthy(self) -> str:
+        """Why no further case can run in this process, or empty."""
+        if not dist.is_initialized():
+            return "the case destroyed the default process group"
+        if c10d._world.default_pg is not self.default_group:
+            return "the case replaced the default process group"
+        if self.groups - _process_groups():
+            return "the case destroyed a process group that other cases share"
+        return ""
+
+    def _restore_environment(self) -> list[str]:
+        leaks = []
+        now = dict(os.environ)
+        for name in sorted(now.keys() | self.environment.keys()):
+            before, after = self.environment.get(name), now.get(name)
+            if before == after:
+                continue
+            if before is None:
+                del os.environ[name]
+                if name in _QUIET_VARIABLES:
+                    continue
+                leaks.append(f"environment variable {name} was set to {after!r}")
+            else:
+                os.environ[name] = before
+                what = "was removed" if after is None else f"was changed to {after!r}"
+                leaks.append(f"environment variable {name} {what}")
+        return leaks
+
+    def _restore_settings(self) -> list[str]:
+        leaks = []
+        for setting, before in zip(SETTINGS, self.settings):
+            after = setting.read()
+            if after != before:
+                setting.write(before)
+                shown = "" if setting.name == "sys.path" else f" from {before} to {after}"
+                leaks.append(f"{setting.name} changed{shown}")
+        return leaks
+
+    def _restore_directory(self) -> list[str]:
+        now = _working_directory()
+        if now == self.directory:
+            return []
+        os.chdir(self.directory)
+        return [f"working directory changed to {now}"]
+
+
+def _allocated() -> int:
+    return torch.cuda.memory_allocated() if torch.cuda.is_initialized() else 0
+
+
+def prepare(seed: int) -> None:
+    """Put the process into the state every case starts from."""
+    random.seed(seed)
+    torch.manual_seed(seed)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(seed % 2**32)
+    if torch.cuda.is_initialized():
+        torch.cuda.reset_peak_memory_stats()
+    else:
+        _reset_peak_resident()
+
+
+def collect() -> None:
+    """Let go of what a case held: cycles, and cached device memory."""
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+def _reset_peak_resident() -> None:
+    # "5" resets VmHWM, the peak resident size, so that it belongs to one case (proc(5)).
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return  # not allowed here: the peak is then that of the process, still an upper bound
+
+
+def peak_memory() -> int | None:
+    """Bytes at the peak since `prepare`: of device memory, or resident on the CPU; None if unknown."""
+    if torch.cuda.is_initialized():
+        return int(torch.cuda.max_memory_allocated())
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        return None
+    for line in status.splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return None

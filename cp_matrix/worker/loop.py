@@ -1,0 +1,301 @@
+"""A rank's whole life: join the world, take orders, run cases, leave records.
+
+Started by ``torchrun -m cp_matrix.worker.loop FOLDER`` (cold), or forked from a process that has
+imported torch already (warm); `main` is the same for both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import datetime
+import faulthandler
+import gc
+import importlib
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from cp_matrix.mailbox import STACKS_SIGNAL, After, LaunchSpec, Mailbox, Order, Ready
+from cp_matrix.results import LogSpan, RankError, RankRecord
+
+_PR_SET_PDEATHSIG = 1
+_FIRST_WAIT, _LONGEST_WAIT = 0.0002, 0.005
+
+CaseFunction = Callable[[Mapping[str, Any], Any], None]
+
+
+def clean(text: str) -> str:
+    """``text`` with lone surrogates written out, so that it can be stored as UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def rank_error(error: BaseException) -> RankError:
+    """An exception as a record; survives exceptions whose own ``__str__`` raises."""
+    try:
+        message = str(error)
+    except Exception as broken:  # the case's own class may do anything; its name is still known
+        message = f"<its text cannot be had: {type(broken).__name__}>"
+    frames = traceback.TracebackException.from_exception(error, capture_locals=False)
+    text = "".join(frames.format())
+    return RankError(type(error).__name__, clean(message), clean(text))
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent dies, and lead a session of its own.
+
+    The session lets the driver find and end whatever a case leaves running.
+    """
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() == 1:
+        os._exit(1)
+    with contextlib.suppress(PermissionError):  # already the leader
+        os.setsid()
+
+
+class RankLog:
+    """The log of one rank: file descriptors 1 and 2, kept right whatever a case does to them."""
+
+    def __init__(self, path: Path, shown: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.shown = shown
+        self._file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._streams = (sys.__stdout__, sys.__stderr__)
+        self.attach()
+
+    @property
+    def descriptor(self) -> int:
+        return self._file
+
+    def attach(self) -> None:
+        """Point the standard streams at the log again; streams that were closed are opened anew."""
+        for number in (1, 2):
+            os.dup2(self._file, number)
+        sys.stdout = self._opened(sys.__stdout__, 1)
+        sys.stderr = self._opened(sys.__stderr__, 2)
+        sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr  # type: ignore[misc]
+
+    @staticmethod
+    def _opened(stream: Any, number: int) -> Any:
+        if stream is None or stream.closed or stream.fileno() != number:
+            return open(number, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+        return stream
+
+    def flush(self) -> None:
+        for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+            with contextlib.suppress(ValueError, OSError, AttributeError):  # a case may have closed or replaced it
+                stream.flush()  # type: ignore[union-attr]
+
+    def size(self) -> int:
+        return os.fstat(self._file).st_size
+
+
+def load_suite(name: str) -> CaseFunction:
+    """Import ``module:function``.
+
+    Raises:
+        TypeError: it is there but cannot be called.
+        Exception: whatever the import raises.
+    """
+    module_name, _, attribute = name.partition(":")
+    function: Any = importlib.import_module(module_name)
+    for part in attribute.split("."):
+        function = getattr(function, part)
+    if not callable(function):
+        raise TypeError(f"suite {name} is a {type(function).__name__}, not a function")
+    return function  # type: ignore[no-any-return]
+
+
+def _waits() -> Iterator[None]:
+    """Sleep a little longer each time: an answer that is nearly there is met at once."""
+    wait = _FIRST_WAIT
+    while True:
+        time.sleep(wait)
+        wait = min(wait * 1.5, _LONGEST_WAIT)
+        yield
+
+
+class Rank:
+    """One rank of one launch, after it has joined its process group."""
+
+    def __init__(self, box: Mailbox, spec: LaunchSpec, log: RankLog, world: Any, suite: CaseFunction) -> None:
+        self.box = box
+        self.spec = spec
+        self.log = log
+        self.world = world
+        self.suite = suite
+
+    def serve(self) -> None:
+        """Take orders until told to stop. Does not return while the world waits to be replaced."""
+        number = 0
+        while True:
+            order = self._next_order(number)
+            if not order.case:
+                return
+            healthy = self._carry_out(number, order)
+            self.box.mark_gate(number, self.world.rank, go=healthy)
+            self._meet_others(number)
+            number += 1
+
+    def _next_order(self, number: int) -> Order:
+        order = self.box.order(number)
+        waits = _waits()
+        while order is None:
+            next(waits)
+            order = self.box.order(number)
+        return order
+
+    def _meet_others(self, number: int) -> None:
+        # No rank may begin the next case before all have passed this one: it would be blamed for
+        # a world that is about to be replaced. A gate of files works whatever became of the groups.
+        waits = _waits()
+        for rank in range(self.spec.world_size):
+            while self.box.gate(number, rank) is None:
+                next(waits)
+        if all(self.box.gate(number, rank) for rank in range(self.spec.world_size)):
+            return
+        while True:
+            signal.pause()
+
+    def _carry_out(self, number: int, order: Order) -> bool:
+        import torch
+
+        from cp_matrix.worker import isolation
+        from cp_matrix.worker.context import Context
+
+        rank = self.world.rank
+        log_start = self.log.size()
+        self.box.mark_entered(number, rank)
+        snapshot = isolation.Snapshot.take()
+        groups_before = self.world.group_names()
+        isolation.prepare(self.spec.seed)
+        context = Context(self.world, self.spec.seed)
+        error: BaseException | None = None
+        started, clock = time.time(), time.perf_counter()
+        try:
+            self.suite(order.params, context)
+            context.raise_for_mismatch()
+            if self.world.device.type == "cuda":
+                torch.cuda.synchronize(self.world.device)
+        except BaseException as caught:  # also SystemExit and KeyboardInterrupt: none ends the rank
+            error = caught
+        seconds = time.perf_counter() - clock
+        peak = isolation.peak_memory()
+        if error is not None:
+            shown = rank_error(error)
+            with contextlib.suppress(ValueError, OSError, AttributeError):  # a case may have closed it
+                sys.stderr.write(shown.traceback)
+        self.log.flush()
+        record = RankRecord(
+            case=order.case,
+            attempt=order.attempt,
+            rank=rank,
+            ok=error is None,
+            started=started,
+            seconds=seconds,
+            error=None if error is None else shown,
+            metrics=tuple(context.metrics),
+            values={clean(k): clean(v) if isinstance(v, str) else v for k, v in context.values.items()},
+            phases=dict(context.phases),
+            peak_memory=peak,
+            log=LogSpan(self.log.shown, log_start, self.log.size()),
+        )
+        self.box.put_record(number, record)
+        self.log.attach()
+        del error, context
+        leaks = snapshot.restore(self.world.group_names() - groups_before)
+        unhealthy = snapshot.unhealthy()
+        isolation.collect()
+        self.box.put_after(number, rank, After(tuple(map(clean, leaks)), unhealthy))
+        return record.ok and not unhealthy
+
+
+def _device(spec: LaunchSpec, rank: int) -> Any:
+    """This rank's device, with CUDA narrowed to the devices of the world before its first use."""
+    import torch
+
+    name = spec.devices[rank]
+    if name == "cpu":
+        return torch.device("cpu")
+    visible = list(dict.fromkeys(spec.devices))
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(visible)
+    return torch.device("cuda", visible.index(name))
+
+
+def _join(box: Mailbox, spec: LaunchSpec, rank: int, device: Any) -> Any:
+    """Make the process group over a file in the mailbox, and prove that the ranks can talk."""
+    import torch
+    import torch.distributed as dist
+
+    from cp_matrix.worker.context import World
+
+    backend = "gloo" if device.type == "cpu" else "nccl"
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    store = dist.FileStore(str(box.folder / "process_group"), spec.world_size)
+    dist.init_process_group(
+        backend,
+        store=store,
+        rank=rank,
+        world_size=spec.world_size,
+        timeout=datetime.timedelta(seconds=spec.collective_timeout),
+    )
+    # The first collective opens the connections; otherwise the first case would pay for it.
+    dist.all_reduce(torch.ones(1, device=device))
+    return World(rank, spec.world_size, device, backend)
+
+
+def main(folder: str, inherited: bool = False) -> None:
+    """Be one rank of the launch described in ``folder``.
+
+    Args:
+        folder: the launch's mailbox.
+        inherited: whether the launcher claims that torch was imported before this process began.
+    """
+    inherited_torch = "torch" in sys.modules
+    die_with_parent()
+    box = Mailbox(Path(folder))
+    spec = box.spec()
+    rank = int(os.environ["RANK"])
+    log = RankLog(Path(spec.logs) / f"rank{rank}.log", f"{spec.logs_relative}/rank{rank}.log")
+    box.put_pid(rank)
+    faulthandler.enable(log.descriptor, all_threads=True)
+    with box.stacks_path(rank).open("w") as stacks:
+        faulthandler.register(STACKS_SIGNAL, file=stacks, all_threads=True, chain=False)
+        os.environ.update(spec.environment)
+        sys.path[:0] = [path for path in spec.import_path if path not in sys.path]
+        try:
+            world, suite, ready = _start(box, spec, rank, inherited_torch)
+        except BaseException as error:
+            box.put_broken(rank, rank_error(error))
+            raise
+        # What was made so far lives as long as the process: keep it out of every later collection.
+        gc.collect()
+        gc.freeze()
+        box.put_ready(rank, ready)
+        Rank(box, spec, log, world, suite).serve()
+        log.flush()
+
+
+def _start(box: Mailbox, spec: LaunchSpec, rank: int, inherited_torch: bool) -> tuple[Any, CaseFunction, Ready]:
+    import torch
+
+    bad_fork = ""
+    if spec.devices[rank] != "cpu" and torch.cuda._is_in_bad_fork():
+        bad_fork = "CUDA was initialised before the fork"
+        raise RuntimeError(bad_fork)
+    device = _device(spec, rank)
+    if device.type == "cpu":
+        torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", "1"))))
+    suite = load_suite(spec.suite)
+    world = _join(box, spec, rank, device)
+    return world, suite, Ready(os.getpid(), str(device), inherited_torch, bad_fork)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
