@@ -152,7 +152,7 @@ class FakeRun:
             ranks=(RankRecord(case, 1, rank, False, 1.0, 0.03, error),),
             stacks={1 - rank: STACK},
             logs={0: f"logs/{launch}/rank0.log", 1: f"logs/{launch}/rank1.log"},
-            after=("a", "b"),
+            position=2,
         )
 
     @classmethod

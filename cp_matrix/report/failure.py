@@ -19,6 +19,7 @@ from cp_matrix.report.phrases import (
     headline,
     leading_record,
     ranks,
+    several,
     word,
 )
 from cp_matrix.report.printable import cut_middle, first_line, printable, printable_lines
@@ -119,8 +120,8 @@ def _grouped(by_rank: dict[int, str]) -> dict[str, list[int]]:
 
 def _where_it_ran(attempt: Attempt, attempts: int) -> str:
     text = f"in {printable(attempt.launch)} for {duration(attempt.seconds)}"
-    if attempt.after:
-        text += f", after {len(attempt.after)} other case{'s' * (len(attempt.after) > 1)}"
+    if attempt.position:
+        text += f", after {several(attempt.position, 'other case')}"
     return text + (f", attempt {attempt.number} of {attempts}" if attempts > 1 else "")
 
 

@@ -72,7 +72,7 @@ def devices(names: Sequence[str]) -> str:
     """A world's devices, one name a rank: ``cpu x2``, ``cuda:0-3``, ``cuda:0 x2`` (two ranks on one)."""
     count = Counter(names)
     indices = [name.removeprefix("cuda:") for name in count]
-    if all(name.startswith("cuda:") for name in count) and all(index.isdigit() for index in indices):
+    if indices and all(name.startswith("cuda:") for name in count) and all(map(str.isdigit, indices)):
         label = "cuda:" + spans(map(int, indices))
     else:
         label = ",".join(count)

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from fake_run import MESSAGE, STACK, TRACEBACK, FakeRun
+
+from cp_matrix.report.failure import failure
+from cp_matrix.results import Attempt, CaseResult, RankError, RankRecord, Verdict
+
+CASE = FakeRun.case("attention[float32-p2p]")
+
+
+def told(
+    attempts: Sequence[Attempt],
+    verdict: Verdict = Verdict.FAILED,
+    *,
+    reason: str = "",
+    case: object = CASE,
+    **more: object,
+) -> list[str]:
+    lines = failure(
+        1,
+        case,  # type: ignore[arg-type]
+        CaseResult(CASE.id, CASE.hash, verdict, reason=reason),
+        attempts,
+        command=lambda name: ["cp-matrix", "run", "my matrix.yaml", name],
+        **more,  # type: ignore[arg-type]
+    )
+    return [line.plain for line in lines]
+
+
+def test_the_failing_ranks_error_comes_right_after_the_case() -> None:
+    assert told([FakeRun.failed(CASE.id)])[:2] == [
+        f"1. FAILED {CASE.id}",
+        f"   rank 1: ToleranceError: {MESSAGE.splitlines()[0]}",
+    ]
+
+
+def test_the_failing_ranks_frames_come_before_those_of_stuck_ranks() -> None:
+    text = "\n".join(told([FakeRun.failed(CASE.id)]))
+    assert (
+        0
+        < text.index("raise ToleranceError(text)")
+        < text.index("rank 0 still inside")
+        < text.index("in ring")
+    )
+
+
+def test_ranks_that_are_stuck_alike_are_told_once() -> None:
+    attempt = FakeRun.attempt(CASE.id, Verdict.TIMEOUT, stacks={0: STACK, 1: STACK, 3: STACK}, reason="late")
+    text = "\n".join(told([attempt], Verdict.TIMEOUT))
+    assert (text.count("in ring"), "ranks 0-1,3 still inside" in text) == (1, True)
+
+
+def test_the_same_error_on_other_ranks_takes_one_line() -> None:
+    error = RankError("ValueError", "bad", TRACEBACK)
+    ranks = tuple(RankRecord(CASE.id, 1, rank, False, float(rank), 0.1, error) for rank in range(4))
+    lines = told([FakeRun.attempt(CASE.id, Verdict.FAILED, rank=0, ranks=ranks)])
+    assert [line for line in lines if "ValueError" in line] == [
+        "   rank 0: ValueError: bad",
+        "   ranks 1-3: ValueError: bad",
+    ]
+
+
+def test_lost_ranks_say_how_they_ended() -> None:
+    lines = told([FakeRun.crashed(CASE.id)], Verdict.CRASHED)
+    assert lines[1:4] == ["   rank 0: SIGSEGV", "   rank 0 ended: SIGSEGV", "   rank 1 ended: SIGTERM"]
+
+
+def test_a_long_message_is_cut_and_says_so() -> None:
+    lines = told([FakeRun.failed(CASE.id, message="\n".join(f"line {n}" for n in range(50)))])
+    assert ("     … 43 more lines" in lines, "     line 49" in lines) == (True, False)
+
+
+def test_the_failing_ranks_log_is_the_first_named() -> None:
+    lines = told([FakeRun.failed(CASE.id)], folder=Path("reports/x"))
+    assert [line.split()[-1] for line in lines if "reports/x" in line] == [
+        "reports/x/logs/w0001/rank1.log",
+        "reports/x/logs/w0001/rank0.log",
+    ]
+
+
+def test_the_command_can_be_pasted_into_a_shell() -> None:
+    command = told([FakeRun.failed(CASE.id)], width=20)[-1].strip().removeprefix("again ")
+    assert shlex.split(command) == ["cp-matrix", "run", "my matrix.yaml", CASE.id]
+
+
+def test_an_id_that_cannot_be_shown_is_typed_by_its_hash() -> None:
+    case = FakeRun.case("attention[\x1b[2J]")
+    assert told([], case=case)[-1].split()[-1] == case.hash
+
+
+def test_a_case_without_attempts_shows_the_results_reason() -> None:
+    assert told([], Verdict.CRASHED, reason="no world could start")[1] == "   no world could start"
+
+
+def test_what_was_found_out_later_is_noted() -> None:
+    lines = told([FakeRun.failed(CASE.id)], reason="passes alone: state left by an earlier case")
+    assert "   note  passes alone: state left by an earlier case" in lines
+
+
+def test_a_hostile_error_sends_no_control_characters() -> None:
+    lines = told([FakeRun.failed(CASE.id, message="[bold]\x1b[2J\x07\nsecond \x1b]0;x\x07\r")])
+    assert all(line.isprintable() for line in lines)

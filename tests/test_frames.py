@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from fake_run import STACK, TRACEBACK
+
+from cp_matrix.report.frames import innermost_frames, last_frames
+
+
+def test_the_last_frames_of_a_traceback_come_without_carets_and_exception() -> None:
+    assert last_frames(TRACEBACK, 3)[:2] == [
+        'File "/x/suites/reference.py", line 88, in run_case',
+        "  check(params, context)",
+    ]
+
+
+def test_the_raising_line_ends_the_frames() -> None:
+    assert last_frames(TRACEBACK, 3)[-1] == "  raise ToleranceError(text)"
+
+
+def test_of_chained_exceptions_only_the_last_is_shown() -> None:
+    first = 'Traceback (most recent call last):\n  File "first.py", line 1, in f\n    g()\nKeyError: 1\n'
+    chained = f"{first}\nDuring handling of the above exception, another exception occurred:\n\n{TRACEBACK}"
+    assert not any("first.py" in line for line in last_frames(chained, 10))
+
+
+def test_text_that_is_no_traceback_has_no_frames() -> None:
+    assert last_frames("went wrong\nsomehow") == []
+
+
+def test_the_current_thread_of_a_dump_counts() -> None:
+    assert innermost_frames(STACK, 1) == [
+        'File "/x/torch/distributed/distributed_c10d.py", line 2800 in all_reduce',
+        "… 5 more",
+    ]
+
+
+def test_without_a_current_thread_the_last_one_counts() -> None:
+    assert "all_reduce" in innermost_frames(STACK.replace("Current thread", "Thread"), 1)[0]
+
+
+def test_what_follows_the_frames_of_a_dump_is_left_out() -> None:
+    assert innermost_frames(STACK + "\nExtension modules: numpy (total: 1)\n", 9)[-1].endswith("in run")
+
+
+def test_a_stack_of_another_form_gives_its_last_lines() -> None:
+    assert innermost_frames("a\nb\nc", 2) == ["b", "c"]
