@@ -86,10 +86,8 @@ class Ready(msgspec.Struct, frozen=True):
 
     pid: int
     device: str
-    #: Whether torch was there when the process began; None where nobody claimed so.
+    #: Whether torch was there when the process began.
     inherited_torch: bool
-    #: Why this process must not use CUDA (torch was initialised before the fork), or empty.
-    bad_fork: str = ""
 
 
 class After(msgspec.Struct, frozen=True):

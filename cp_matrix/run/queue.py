@@ -76,6 +76,23 @@ class Queue:
         """The next work that wants a world of its own."""
         return self.alone.popleft() if self.alone else None
 
+    def drop(self, works: Iterable[Work]) -> None:
+        """Take these out, wherever they wait."""
+        for work in works:
+            (self.alone if work.alone else self.shared[work.kind]).remove(work)
+
+    def pull(self, case: str) -> Work:
+        """Take out the work of this case.
+
+        Raises:
+            KeyError: it does not wait here.
+        """
+        for work in self:
+            if work.case.id == case:
+                self.drop([work])
+                return work
+        raise KeyError(case)
+
     def give_back(self, works: Iterable[Work]) -> None:
         """Put work that was not begun back where it came from, in its order."""
         for work in reversed(list(works)):

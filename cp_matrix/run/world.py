@@ -13,7 +13,7 @@ from cp_matrix.mailbox import STACKS_SIGNAL, Mailbox, Order
 from cp_matrix.results import Attempt, RankError, RankRecord
 from cp_matrix.run import launch as launching
 from cp_matrix.run import processes
-from cp_matrix.run.policy import Judgement, Limits, View
+from cp_matrix.run.policy import Judgement, View
 from cp_matrix.run.queue import Work, WorldKind
 
 #: Orders a world holds beyond the one it is in, so that no rank waits for the driver.
@@ -43,6 +43,9 @@ class World:
     #: The number of the first of ``works``.
     number: int = 0
     entered_at: float | None = None
+    #: When the ranks entered the current case, in seconds since the epoch, once that has been told.
+    case_started: float = 0.0
+    announced: bool = False
     _records: dict[int, RankRecord] = field(default_factory=dict)
     _gates: dict[int, bool] = field(default_factory=dict)
     _lost: dict[int, float] = field(default_factory=dict)
@@ -153,12 +156,8 @@ class World:
         path = self.box.stacks_path(rank)
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def close_case(self, judgement: Judgement, view: View, started: float) -> tuple[Work, Attempt]:
-        """Take the current case off the list; its attempt as a record.
-
-        Args:
-            started: when the case began, in seconds since the epoch.
-        """
+    def close_case(self, judgement: Judgement, view: View) -> tuple[Work, Attempt]:
+        """Take the current case off the list; its attempt as a record."""
         stacks = self.dump_stacks(judgement.inside)
         work = self.works.popleft()
         records = []
@@ -176,7 +175,7 @@ class World:
             number=work.attempt,
             launch=self.launch,
             outcome=judgement.outcome,
-            started=started,
+            started=self.case_started,
             seconds=seconds,
             reason=judgement.reason,
             rank=judgement.rank,
@@ -189,16 +188,13 @@ class World:
         self.number += 1
         self.entered_at = self._failed_at = self._recorded_at = None
         self._records, self._gates = {}, {}
+        self.announced = False
         return work, attempt
 
     def end(self) -> list[int]:
         """Kill every process of the world; what would not die."""
         self.handle.kill()
         return launching.end_ranks(self.box, self.size)
-
-    def limits(self, limits: Limits) -> Limits:
-        """The limits with the current case's own time."""
-        return Limits(self.works[0].case.timeout, limits.grace, limits.teardown, limits.exits)
 
 
 def _with_after(record: RankRecord, leaks: tuple[str, ...], unhealthy: str) -> RankRecord:

@@ -27,6 +27,15 @@ from cp_matrix.results import LogSpan, RankError, RankRecord
 _PR_SET_PDEATHSIG = 1
 _FIRST_WAIT, _LONGEST_WAIT = 0.0002, 0.005
 
+
+class SuiteError(Exception):
+    """The suite cannot be imported, or is no function."""
+
+
+class BadForkError(Exception):
+    """This process cannot use CUDA because its parent already did."""
+
+
 CaseFunction = Callable[[Mapping[str, Any], Any], None]
 
 
@@ -99,15 +108,19 @@ def load_suite(name: str) -> CaseFunction:
     """Import ``module:function``.
 
     Raises:
-        TypeError: it is there but cannot be called.
-        Exception: whatever the import raises.
+        SuiteError: it cannot be imported, whatever that raised, or cannot be called.
     """
     module_name, _, attribute = name.partition(":")
-    function: Any = importlib.import_module(module_name)
-    for part in attribute.split("."):
-        function = getattr(function, part)
+    try:
+        function: Any = importlib.import_module(module_name)
+        for part in attribute.split("."):
+            function = getattr(function, part)
+    except BaseException as error:  # also SystemExit: a module that exits as it is imported
+        shown = rank_error(error)
+        text = f"{shown.type}: {shown.message}".strip(": ").splitlines()[0]
+        raise SuiteError(f"suite {name} cannot be imported: {text}") from error
     if not callable(function):
-        raise TypeError(f"suite {name} is a {type(function).__name__}, not a function")
+        raise SuiteError(f"suite {name} is a {type(function).__name__}, not a function")
     return function  # type: ignore[no-any-return]
 
 
@@ -285,16 +298,14 @@ def main(folder: str, inherited: bool = False) -> None:
 def _start(box: Mailbox, spec: LaunchSpec, rank: int, inherited_torch: bool) -> tuple[Any, CaseFunction, Ready]:
     import torch
 
-    bad_fork = ""
     if spec.devices[rank] != "cpu" and torch.cuda._is_in_bad_fork():
-        bad_fork = "CUDA was initialised before the fork"
-        raise RuntimeError(bad_fork)
+        raise BadForkError("CUDA was initialised before the fork")
     device = _device(spec, rank)
     if device.type == "cpu":
         torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", "1"))))
     suite = load_suite(spec.suite)
     world = _join(box, spec, rank, device)
-    return world, suite, Ready(os.getpid(), str(device), inherited_torch, bad_fork)
+    return world, suite, Ready(os.getpid(), str(device), inherited_torch)
 
 
 if __name__ == "__main__":
