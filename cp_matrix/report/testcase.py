@@ -223,6 +223,7 @@ def _properties(case: Case, result: CaseResult | None, attempts: Sequence[Attemp
     decisive = evidence.deciding(result, attempts) if result is not None else None
     if decisive is not None:
         found["launch"] = decisive.launch
+        found["position"] = decisive.position
         found |= _figures(decisive)
     return "\n".join(_property(name, value) for name, value in found.items())
 
