@@ -102,8 +102,10 @@ class FakeRun:
     def leave(self, attempt: Attempt, *, will_retry: bool = False) -> None:
         self.emit(events.AttemptFinished(time=self.now, attempt=attempt, will_retry=will_retry))
 
-    def settle(self, case: str, verdict: Verdict, seconds: float = 0.03, *, flaky: bool = False) -> None:
-        result = CaseResult(case, self.case(case).hash, verdict, flaky=flaky, seconds=seconds)
+    def settle(
+        self, case: str, verdict: Verdict, seconds: float = 0.03, *, flaky: bool = False, reason: str = ""
+    ) -> None:
+        result = CaseResult(case, self.case(case).hash, verdict, reason, flaky, seconds)
         self.emit(events.CaseFinished(time=self.now, result=result))
 
     def end(self, launch: str, reason: str = "") -> None:

@@ -54,6 +54,16 @@ def test_reasons_come_by_count_and_the_rest_is_counted() -> None:
     )
 
 
+def test_why_cases_were_not_run_is_counted_like_why_they_were_skipped() -> None:
+    run = FakeRun(["t[a]", "t[b]"])
+    for case in ("t[a]", "t[b]"):
+        run.settle(case, Verdict.NOT_RUN, reason="suite x:y cannot be imported: ImportError: no z")
+    assert section(told(run), "not run because") == [
+        "not run because",
+        "      2  suite x:y cannot be imported: ImportError: no z",
+    ]
+
+
 def test_the_slowest_come_first(run: FakeRun) -> None:
     assert section(told(run), "slowest")[1].split()[:2] == ["1m", "00s"]
 

@@ -107,10 +107,11 @@ def test_a_retry_is_printed_above() -> None:
     assert screen.stream.getvalue() == "CRASHED, tried again: t[a]\n  rank 0: SIGSEGV\n"
 
 
-def test_cases_left_out_by_an_early_end_are_only_counted() -> None:
-    screen = Screen(FakeRun(["t[a]"]))
-    screen.run.settle("t[a]", Verdict.NOT_RUN)
-    assert (screen.stream.getvalue(), screen.view()[-1]) == ("", " 0 passed  1 not run")
+def test_cases_left_out_by_an_early_end_take_one_line_together() -> None:
+    screen = Screen(FakeRun(["t[a]", "t[b]"]))
+    for case in ("t[a]", "t[b]"):
+        screen.run.settle(case, Verdict.NOT_RUN, reason="interrupted")
+    assert (screen.stream.getvalue(), screen.view()[-1]) == ("not run: interrupted\n", " 0 passed  2 not run")
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 200])

@@ -54,11 +54,12 @@ def test_a_retry_is_told_before_the_flaky_pass() -> None:
     ]
 
 
-def test_cases_that_an_early_end_left_out_take_no_line() -> None:
-    run = FakeRun(["t[a]"])
+def test_cases_that_an_early_end_left_out_take_one_line_together() -> None:
+    run = FakeRun(["t[a]", "t[b]"])
     stream = watched(run)
-    run.settle("t[a]", Verdict.NOT_RUN)
-    assert stream.seen == ""
+    for case in ("t[a]", "t[b]"):
+        run.settle(case, Verdict.NOT_RUN, reason="interrupted")
+    assert stream.seen == "not run: interrupted\n"
 
 
 def test_only_the_first_world_of_a_kind_is_announced() -> None:

@@ -44,7 +44,8 @@ def closing(
     cases = {case.id: case for case in record.plan.runnable}
     sections = [
         _tests(record, width),
-        _reasons(record, width),
+        _reasons("skipped because", record.plan.reasons, "cp-matrix plan", width),
+        _reasons("not run because", _not_run(record), "see junit.xml", width),
         _slowest(record, width),
         _flaky(record, width),
         _leaks(record, width),
@@ -98,17 +99,21 @@ def _tests(record: RunRecord, width: int | None) -> list[Text]:
     return lines
 
 
-def _reasons(record: RunRecord, width: int | None) -> list[Text]:
-    reasons = record.plan.reasons.most_common()
+def _not_run(record: RunRecord) -> Counter[str]:
+    results = [result for result in record.results.values() if result.verdict is Verdict.NOT_RUN]
+    return Counter(first_line(result.reason) or "no reason was given" for result in results)
+
+
+def _reasons(title: str, counts: Counter[str], more: str, width: int | None) -> list[Text]:
+    reasons = counts.most_common()
     if not reasons:
         return []
-    shown = reasons[:REASONS]
-    rows = [(f"{count:>7}", reason) for reason, count in shown]
-    lines = [_title("skipped because"), *_rows(rows, width, cut_end)]
+    rows = [(f"{count:>7}", reason) for reason, count in reasons[:REASONS]]
+    lines = [_title(title), *_rows(rows, width, cut_end)]
     if rest := reasons[REASONS:]:
         hidden = several(sum(count for _, count in rest), "case")
-        more = f"and {several(len(rest), 'more reason')} ({hidden}): cp-matrix plan"
-        lines.append(Text(f"         {more}", style="dim"))
+        text = f"         and {several(len(rest), 'more reason')} ({hidden}): {more}"
+        lines.append(Text(cut_end(text, width), style="dim"))
     return lines
 
 

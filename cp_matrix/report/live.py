@@ -13,9 +13,10 @@ from rich.live import Live
 from rich.text import Text
 
 from cp_matrix import events
+from cp_matrix.report.asides import Asides
 from cp_matrix.report.pace import Pace
 from cp_matrix.report.phrases import STYLES, devices, headline, opening, running, several, whole, why, word
-from cp_matrix.report.printable import cut_end, cut_middle, first_line, pad, printable
+from cp_matrix.report.printable import cut_end, cut_middle, pad, printable
 from cp_matrix.report.record import LiveWorld, RunRecord
 from cp_matrix.results import Verdict
 
@@ -46,6 +47,7 @@ class LiveConsole:
         self._console = console
         self._clock = clock
         self._pace = Pace(len(record.plan.runnable))
+        self._asides = Asides()
         self._rows: list[_Row] = []
         self._flaky = 0
         self._live = Live(console=console, auto_refresh=False, transient=True, vertical_overflow="crop")
@@ -78,10 +80,10 @@ class LiveConsole:
                     reason = why(result, self._record.attempts.get(result.case, []))
                     lead = f"{word(result.verdict).upper()} "
                     self._above(lead, STYLES[result.verdict], result.case, reason)
-            case events.Notice():
-                self._say(f"note: {first_line(event.message)}", "yellow")
             case _:
                 pass
+        if aside := self._asides.line(event):
+            self._say(aside, "yellow")
 
     def tick(self) -> None:
         """Draw the view as things stand now."""

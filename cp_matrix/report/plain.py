@@ -9,8 +9,9 @@ from typing import TextIO
 from rich.text import Text
 
 from cp_matrix import events
+from cp_matrix.report.asides import Asides
 from cp_matrix.report.phrases import devices, duration, headline, opening, several, whole, why, word
-from cp_matrix.report.printable import first_line, printable
+from cp_matrix.report.printable import printable
 from cp_matrix.report.record import RunRecord
 from cp_matrix.results import Verdict
 
@@ -24,8 +25,8 @@ class PlainConsole:
         [ 2/40] FAILED  attention[float32-bshd-a2a] 0.05s: rank 1: ToleranceError: dq: …
                 RETRY   attention[float32-thd-p2p] crashed: rank 0: SIGSEGV
 
-    Each line is flushed. Only the first world of each kind is announced. Nothing is said of skipped
-    cases, nor of those that an early end left not run: the closing counts them. While nothing else
+    Each line is flushed. Only the first world of each kind is announced. Skipped cases take no line
+    and cases that are not run one for each new reason: the closing counts both. While nothing else
     happens, every ``quiet`` seconds one line says what is running.
 
     A stream that can no longer be written to does not end the run: ``broken`` keeps the error.
@@ -48,6 +49,7 @@ class PlainConsole:
         self._quiet = quiet
         self._clock = clock
         self._last = clock()
+        self._asides = Asides()
         self._announced: set[tuple[str, int, str]] = set()
 
     def start(self) -> None:
@@ -65,10 +67,10 @@ class PlainConsole:
                 self._write(f"{self._indent()}RETRY   {text}")
             case events.CaseFinished(result=result) if result.verdict is not Verdict.NOT_RUN:
                 self._case(event)
-            case events.Notice():
-                self._write(f"note: {first_line(event.message)}")
             case _:
                 pass
+        if aside := self._asides.line(event):
+            self._write(aside)
 
     def tick(self) -> None:
         """After a long silence, say what is running and for how long."""
