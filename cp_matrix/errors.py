@@ -5,9 +5,10 @@ An error says what happened, where (``file:line:column`` or a case id) and what 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 
 class ExitCode(IntEnum):
@@ -49,6 +50,21 @@ class Location:
         return f"{self.file}:{self.line}:{self.column}"
 
 
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong, or looks wrong, in a matrix file."""
+
+    where: Location
+    message: str
+    #: What is allowed instead, or empty.
+    hint: str = ""
+    severity: Literal["error", "warning"] = "error"
+
+    def __str__(self) -> str:
+        text = f"{self.where}: {self.message}"
+        return f"{text}\n  {self.hint}" if self.hint else text
+
+
 class CpMatrixError(Exception):
     """Base of all errors shown to the user without a Python traceback."""
 
@@ -75,6 +91,15 @@ class MatrixError(CpMatrixError):
     """A matrix file is wrong. Carries every problem found, not only the first."""
 
     exit_code = ExitCode.USAGE
+    problems: tuple[Problem, ...] = ()
+
+    @classmethod
+    def of(cls, problems: Iterable[Problem]) -> MatrixError:
+        """One error that shows all ``problems``, in the order given."""
+        found = tuple(problems)
+        error = cls("\n".join(map(str, found)))
+        error.problems = found
+        return error
 
 
 class SelectionError(UsageError):

@@ -1,0 +1,112 @@
+"""A matrix after reading: every name resolved, every expression compiled. Nothing here changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Union
+
+from cp_matrix.errors import Location
+from cp_matrix.matrix.case import Scalar, Value
+from cp_matrix.matrix.predicates import Expression, Template
+
+#: Names that a test defines by ``world_size:`` and ``timeout:`` rather than by an axis.
+DERIVED = ("world_size", "timeout")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of a test: its values in order, and which of them belong to the essential run."""
+
+    name: str
+    full: tuple[Scalar, ...]
+    essential: tuple[Scalar, ...]
+    where: Location
+    table: str | None = None
+    #: For an axis of table rows: the fields of each row, all rows with the same fields.
+    rows: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
+
+    @cached_property
+    def fields(self) -> tuple[str, ...]:
+        """The names that the rows bring."""
+        return tuple(next(iter(self.rows.values()), {}))
+
+    def values(self, *, essential: bool) -> tuple[Scalar, ...]:
+        return self.essential if essential else self.full
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Skip what the condition holds for, and say why."""
+
+    id: str
+    condition: Expression
+    reason: Template
+    where: Location
+    #: Whether it comes from the defaults that all tests share.
+    inherited: bool = False
+
+
+@dataclass(frozen=True)
+class Exclude:
+    """Leave out what the condition holds for: such a case does not exist."""
+
+    condition: Expression
+    where: Location
+    inherited: bool = False
+
+
+#: A number that is written down, or an expression over a case's names.
+Derived = Union[int, float, Expression]
+
+
+@dataclass(frozen=True)
+class LoadedTest:
+    """One test of a matrix."""
+
+    name: str
+    suite: str
+    axes: tuple[Axis, ...]
+    constants: Mapping[str, Value]
+    world_size: Derived
+    timeout: Derived
+    environment: tuple[tuple[str, str], ...]
+    excludes: tuple[Exclude, ...]
+    rules: tuple[Rule, ...]
+    where: Location
+    world_size_where: Location
+    timeout_where: Location
+
+    @cached_property
+    def names(self) -> Mapping[str, Axis | None]:
+        """Every name an expression of this test may read besides facts, with the axis that sets it."""
+        names: dict[str, Axis | None] = dict.fromkeys((*DERIVED, *self.constants))
+        for axis in self.axes:
+            names[axis.name] = axis
+            names.update(dict.fromkeys(axis.fields, axis))
+        return names
+
+    @cached_property
+    def derived(self) -> Mapping[str, Derived]:
+        """The names among `DERIVED` that no axis, field or constant of the test defines itself."""
+        own = {axis.name for axis in self.axes} | {name for axis in self.axes for name in axis.fields}
+        both = {"world_size": self.world_size, "timeout": self.timeout}
+        return {name: value for name, value in both.items() if name not in own and name not in self.constants}
+
+
+@dataclass(frozen=True)
+class LoadedMatrix:
+    """A matrix file, ready to be expanded.
+
+    Attributes:
+        name: the file's stem, or what ``name:`` says.
+        default: whether it belongs to the matrices that run when none is named.
+    """
+
+    name: str
+    path: Path
+    tests: tuple[LoadedTest, ...]
+    default: bool = True
+    description: str = ""

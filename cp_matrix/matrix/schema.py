@@ -1,0 +1,270 @@
+"""The shape of a matrix file, and reading one: `load`.
+
+The pydantic models say what may be written; `cp_matrix.matrix.resolve` says what it means.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from cp_matrix.errors import MatrixError, Problem
+from cp_matrix.matrix.case import Scalar, Value
+from cp_matrix.matrix.loaded import LoadedMatrix
+from cp_matrix.matrix.resolve import resolve
+from cp_matrix.matrix.source import KeyPath, Source, read
+
+MAX_TEXT = 200
+
+
+def _wrong(message: str, hint: str = "") -> PydanticCustomError:
+    return PydanticCustomError("matrix", "{message}", {"message": message, "hint": hint})
+
+
+def _described(value: Any) -> str:
+    kinds = {type(None): "nothing", bool: "true or false", int: "a number", float: "a number", str: "text"}
+    kinds |= {list: "a list", dict: "a mapping"}
+    return kinds.get(type(value), type(value).__name__)
+
+
+def _scalar(value: Any) -> Scalar:
+    if isinstance(value, (list, dict)):
+        raise _wrong(f"must be one value, not {_described(value)}")
+    if isinstance(value, str) and not (value.isprintable() and len(value) <= MAX_TEXT):
+        raise _wrong(f"must be printable text of at most {MAX_TEXT} characters on one line")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _wrong("must be a finite number")
+    result: Scalar = value
+    return result
+
+
+def _value(value: Any) -> Value:
+    if isinstance(value, list):
+        return tuple(map(_scalar, value))
+    return _scalar(value)
+
+
+def _matching(pattern: str, what: str) -> Callable[[Any], str]:
+    def check(value: Any) -> str:
+        if not isinstance(value, str):
+            raise _wrong(f"must be {what}, not {_described(value)}")
+        if not re.fullmatch(pattern, value):
+            raise _wrong(f"{value!r} is not {what}")
+        return value
+
+    return check
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise _wrong(f"must be text, not {_described(value)}", "write it in quotes")
+    return value
+
+
+def _environment_value(value: Any) -> str:
+    if type(value) is int:
+        return str(value)
+    if not isinstance(value, str) or "\0" in value:
+        raise _wrong(f"must be text, not {_described(value)}", "write it in quotes")
+    return value
+
+
+def _number_or_expression(value: Any) -> Union[int, float, str]:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise _wrong(f"must be a number or an expression, not {_described(value)}")
+    return value
+
+
+def _condition(value: Any) -> str:
+    if not isinstance(value, str):
+        raise _wrong(f"must be an expression, not {_described(value)}")
+    return value
+
+
+def _axis_values(value: Any) -> Union[tuple[Scalar, ...], Literal["all"]]:
+    if value == "all" and isinstance(value, str):
+        return "all"
+    if not isinstance(value, list):
+        raise _wrong(
+            f"must be a list of values, not {_described(value)}", "or: all, for an axis of table rows"
+        )
+    if not value:
+        raise _wrong("has no values", "an axis needs at least one")
+    return tuple(value)
+
+
+Name = Annotated[str, BeforeValidator(_matching(r"[A-Za-z][A-Za-z0-9_]*", "a name (letters, digits and _)"))]
+TestName = Annotated[
+    str, BeforeValidator(_matching(r"[A-Za-z][A-Za-z0-9_.]*", "a name (letters, digits, _ and .)"))
+]
+RowName = Annotated[
+    str, BeforeValidator(_matching(r"[A-Za-z0-9][A-Za-z0-9_.+-]*", "a row name (letters, digits, _.+-)"))
+]
+RuleId = Annotated[
+    str, BeforeValidator(_matching(r"[A-Za-z][A-Za-z0-9_-]*", "a rule id (letters, digits, _ and -)"))
+]
+SuiteName = Annotated[
+    str, BeforeValidator(_matching(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", "an importable module:function"))
+]
+Text = Annotated[str, BeforeValidator(_text)]
+Condition = Annotated[str, BeforeValidator(_condition)]
+NumberOrExpression = Annotated[Any, BeforeValidator(_number_or_expression)]
+AxisValues = Annotated[Any, BeforeValidator(_axis_values)]
+EnvironmentName = Annotated[str, BeforeValidator(_matching(r"[A-Za-z_][A-Za-z0-9_]*", "a variable's name"))]
+EnvironmentValue = Annotated[str, BeforeValidator(_environment_value)]
+TableValue = Annotated[Any, BeforeValidator(_value)]
+Environment = dict[EnvironmentName, EnvironmentValue]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=False)
+
+
+class SkipRule(_Model):
+    """``{id, if, reason}``: skip what the condition holds for."""
+
+    id: RuleId | None = None
+    condition: Condition = Field(alias="if")
+    reason: Text
+
+
+class Excluded(_Model):
+    """``{if}`` or just the condition: leave such cases out altogether."""
+
+    condition: Condition = Field(alias="if")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, value: Any) -> Any:
+        return {"if": value} if isinstance(value, str) else value
+
+
+class AxisModel(_Model):
+    """A list of values, or ``{full, essential, table}``."""
+
+    full: AxisValues = None
+    essential: AxisValues = None
+    table: Name | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, value: Any) -> Any:
+        if isinstance(value, list) or value == "all":
+            return {"full": value}
+        if not isinstance(value, dict):
+            raise _wrong(
+                f"must be a list of values, not {_described(value)}", "or a mapping with full and essential"
+            )
+        return value
+
+
+class Shared(_Model):
+    """What a test may say, and ``defaults`` may say for all tests."""
+
+    suite: SuiteName | None = None
+    constants: dict[Name, TableValue] = Field(default={}, alias="with")
+    world_size: NumberOrExpression = None
+    timeout: NumberOrExpression = None
+    environment: Environment = {}
+    exclude: list[Excluded] = []
+    skip: list[SkipRule] = []
+
+
+class TestModel(Shared):
+    """One test."""
+
+    __test__ = False
+
+    description: Text = ""
+    axes: dict[Name, AxisModel] = Field(min_length=1)
+
+
+class Matrix(_Model):
+    """A whole matrix file."""
+
+    name: TestName | None = None
+    description: Text = ""
+    default: bool = Field(default=True, strict=True)
+    suite: SuiteName | None = None
+    tables: dict[Name, dict[RowName, dict[Name, TableValue]]] = {}
+    defaults: Shared = Shared()
+    tests: dict[TestName, TestModel] = Field(min_length=1)
+
+
+def load(path: Path) -> LoadedMatrix:
+    """Read, check and resolve a matrix file.
+
+    Raises `MatrixError` with every problem found, each as ``file:line:column: message``.
+    """
+    source = read(path)
+    if source.value is None:
+        raise MatrixError.of(
+            [*source.problems, Problem(source.where(()), "is empty", "a matrix needs tests")]
+        )
+    if not isinstance(source.value, dict):
+        message = f"must be a mapping with tests, not {_described(source.value)}"
+        raise MatrixError.of([*source.problems, Problem(source.where(()), message)])
+    try:
+        model = Matrix.model_validate(source.value)
+    except ValidationError as error:
+        found = [_problem(source, dict(detail)) for detail in error.errors(include_url=False)]
+        raise MatrixError.of(_sorted([*source.problems, *found])) from error
+    matrix, problems = resolve(model, source, path)
+    problems = [*source.problems, *problems]
+    if matrix is None or problems:
+        raise MatrixError.of(_sorted(problems))
+    return matrix
+
+
+def _sorted(problems: list[Problem]) -> list[Problem]:
+    return sorted(dict.fromkeys(problems), key=lambda problem: (problem.where.line, problem.where.column))
+
+
+def _problem(source: Source, detail: dict[str, Any]) -> Problem:
+    path: KeyPath = tuple(step for step in detail["loc"] if step != "[key]")
+    last = path[-1] if path else ""
+    kind, context = detail["type"], detail.get("ctx") or {}
+    if kind == "extra_forbidden":
+        allowed = _keys_at(path)
+        near = difflib.get_close_matches(str(last), allowed, n=2)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"known here: {', '.join(allowed)}"
+        return Problem(source.where(path, key=True), f"unknown key {last!r}", hint)
+    if kind == "missing":
+        return Problem(source.where(path[:-1], key=True), f"{last!r} is missing here")
+    on_key = "[key]" in detail["loc"]
+    where = source.where(path, key=on_key)
+    name = f"{last} " if isinstance(last, str) and not on_key else ""
+    if kind == "matrix":
+        return Problem(where, f"{name}{context['message']}", context.get("hint", ""))
+    plain = {
+        "dict_type": f"must be a mapping, not {_described(detail['input'])}",
+        "model_type": f"must be a mapping, not {_described(detail['input'])}",
+        "list_type": f"must be a list, not {_described(detail['input'])}",
+        "bool_type": "must be true or false",
+        "too_short": "is empty",
+    }
+    return Problem(where, f"{name}{plain.get(kind, detail['msg'])}")
+
+
+def _keys_at(path: KeyPath) -> list[str]:
+    """The keys allowed beside the one at ``path``."""
+    model: type[_Model] = Matrix
+    match path:
+        case ("defaults", _):
+            model = Shared
+        case ("tests", _, _):
+            model = TestModel
+        case ("tests", _, "axes", _, _):
+            model = AxisModel
+        case (*_, "skip", int(), _):
+            model = SkipRule
+        case (*_, "exclude", int(), _):
+            model = Excluded
+    return [info.alias or name for name, info in model.model_fields.items()]
