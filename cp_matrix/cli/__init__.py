@@ -32,9 +32,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "run": Subcommand("cp_matrix.cli.run", "command", "Run the selected cases and write the reports."),
     "list": Subcommand("cp_matrix.cli.plan", "list_command", "List the ids of the selected cases."),
     "plan": Subcommand("cp_matrix.cli.plan", "plan_command", "Count what would run and what is skipped."),
-    "explain": Subcommand(
-        "cp_matrix.cli.plan", "explain_command", "Show a case: its rules, facts and world."
-    ),
+    "explain": Subcommand("cp_matrix.cli.explain", "command", "Show a case: its rules, facts and world."),
     "validate": Subcommand("cp_matrix.cli.validate", "command", "Report every problem of matrix files."),
     "report": Subcommand("cp_matrix.cli.report", "command", "Make the reports of a run again."),
 }

@@ -1,0 +1,177 @@
+"""``cp-matrix explain``: one case, every rule that holds for it, and the world it would run in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from cp_matrix.cli.options import Chosen, Request, choose, selection_options
+from cp_matrix.cli.tables import Column, Table, show
+from cp_matrix.errors import UsageError
+from cp_matrix.matrix.case import Case
+from cp_matrix.plan import Explanation, PlannedCase, explain
+from cp_matrix.report.printable import printable
+
+#: More cases than this at once are not explained but counted.
+MOST = 10
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A case with everything that is said about it."""
+
+    planned: PlannedCase
+    why: Explanation
+    #: One entry a rank, or empty where the machine has too few places.
+    devices: tuple[str, ...]
+    command: str
+
+    @property
+    def case(self) -> Case:
+        return self.planned.case
+
+
+@click.command("explain")
+@selection_options
+@click.option("--json", "as_json", is_flag=True, help="Print the explanations as JSON.")
+def command(request: Request, as_json: bool) -> None:
+    """Show a case: its parameters, the facts its rules read, every rule, and its world.
+
+    CASE is an id, a beginning of ids or a short hash; the other selectors work as everywhere. At most
+    10 cases are explained at once.
+    """
+    chosen = choose(request)
+    found = chosen.plan.ids
+    if len(found) > MOST:
+        first = "".join(f"\n  {printable(name)}" for name in found[:MOST])
+        raise UsageError(f"{len(found)} cases are meant; say which one, for example:{first}\n  …")
+    explained = [_explained(planned, chosen) for planned in chosen.plan.cases]
+    if as_json:
+        click.echo(json.dumps([_as_dict(one) for one in explained], indent=2, default=str))
+        return
+    for number, one in enumerate(explained):
+        if number:
+            click.echo()
+        _show(one)
+
+
+def _explained(planned: PlannedCase, chosen: Chosen) -> Explained:
+    case = planned.case
+    why = explain(chosen.matrices, case, chosen.facts)
+    return Explained(planned, why, _devices(case.world_size, chosen.facts), chosen.command(case.id))
+
+
+def _devices(world_size: int, facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """Where the ranks would live if this world had the machine to itself."""
+    if world_size > facts["max_world_size"]:
+        return ()
+    if facts["device"] == "cpu":
+        return ("cpu",) * world_size
+    return tuple(f"cuda:{number} ({gpu['name']})" for number, gpu in enumerate(facts["gpus"][:world_size]))
+
+
+def _show(one: Explained) -> None:
+    case, skip = one.case, one.planned.skip
+    click.echo(printable(case.id))
+    decision = "would run" if skip is None else f"skipped: {skip.rule}: {skip.reason}"
+    click.echo(printable(f"  {decision}"))
+    params = {**case.axes, **case.params}
+    environment = " ".join(f"{name}={value}" for name, value in case.environment)
+    world = [
+        ("ranks", str(case.world_size)),
+        ("devices", _counted(one.devices) or "too few here"),
+        ("timeout", f"{case.timeout:g} s"),
+        ("environment", environment or "as inherited"),
+        ("suite", case.suite),
+        ("matrix", case.matrix),
+        ("hash", case.hash),
+        ("command", one.command),
+    ]
+    rules = [
+        (
+            "→" if rule is one.why.counts else "",
+            "yes" if rule.holds else "no",
+            rule.rule,
+            rule.reason if rule.holds else rule.condition,
+            rule.where,
+        )
+        for rule in one.why.rules
+    ]
+    show(
+        [
+            Table(
+                "Parameters",
+                (Column("name"), Column("value"), Column("from")),
+                tuple((name, repr(value), _origin(name, case)) for name, value in params.items()),
+            ),
+            Table(
+                "Facts the rules read",
+                (Column("name"), Column("value")),
+                tuple((name, _fact(value)) for name, value in one.why.facts.items()),
+            ),
+            Table(
+                "Rules, in order; the first that holds counts",
+                (
+                    Column(""),
+                    Column("holds"),
+                    Column("rule"),
+                    Column("reason, or condition"),
+                    Column("where"),
+                ),
+                tuple(rules),
+            ),
+            Table("World", (Column("what"), Column("value")), tuple(world)),
+        ]
+    )
+
+
+def _origin(name: str, case: Case) -> str:
+    return "axis" if name in case.axes else "table or constant"
+
+
+def _counted(devices: tuple[str, ...]) -> str:
+    if len(set(devices)) == 1:
+        return f"{len(devices)} x {devices[0]}"
+    return ", ".join(devices)
+
+
+def _fact(value: Any) -> str:
+    return "not here" if value is None else str(value)
+
+
+def _as_dict(one: Explained) -> dict[str, Any]:
+    case, skip, why = one.case, one.planned.skip, one.why
+    return {
+        "id": case.id,
+        "hash": case.hash,
+        "matrix": case.matrix,
+        "test": case.test,
+        "suite": case.suite,
+        "axes": dict(case.axes),
+        "params": dict(case.params),
+        "facts": dict(why.facts),
+        "skip": None if skip is None else {"rule": skip.rule, "reason": skip.reason},
+        "rules": [
+            {
+                "id": rule.rule,
+                "holds": rule.holds,
+                "counts": rule is why.counts,
+                "condition": rule.condition,
+                "reason": rule.reason,
+                "names": dict(rule.names),
+                "where": rule.where,
+            }
+            for rule in why.rules
+        ],
+        "world": {
+            "world_size": case.world_size,
+            "devices": list(one.devices),
+            "timeout": case.timeout,
+            "environment": dict(case.environment),
+        },
+        "command": one.command,
+    }

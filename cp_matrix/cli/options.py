@@ -1,0 +1,172 @@
+"""What every command that plans has in common: which matrices, which cases, on which machine."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cp_matrix.errors import SelectionError, UsageError
+from cp_matrix.facts.probe import Device
+from cp_matrix.matrix import find
+
+if TYPE_CHECKING:
+    from cp_matrix.matrix.loaded import LoadedMatrix
+    from cp_matrix.plan import Plan
+
+
+@dataclass(frozen=True)
+class Request:
+    """The shared part of a command line, as it was typed."""
+
+    words: tuple[str, ...] = ()
+    essential: bool = False
+    keyword: str = ""
+    tests: tuple[str, ...] = ()
+    params: tuple[tuple[str, str], ...] = ()
+    device: Device = "auto"
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a request means here.
+
+    Attributes:
+        matrices: the loaded matrices.
+        facts: of this machine; see `cp_matrix.facts.probe.probe`.
+        plan: the selected cases, decided.
+        request: what was asked for.
+        named: the matrices as the command line named them; empty for the default ones.
+    """
+
+    matrices: tuple[LoadedMatrix, ...]
+    facts: Mapping[str, Any]
+    plan: Plan
+    request: Request
+    named: tuple[str, ...]
+
+    def command(self, case: str) -> str:
+        """The command line that runs one case, given its id or hash, ready for a shell."""
+        words = ["cp-matrix", "run", *self.named, case]
+        if self.request.essential:
+            words.append("--essential")
+        if self.request.device != "auto":
+            words += ["--device", self.request.device]
+        return shlex.join(words)
+
+
+def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a click command the shared options; its callback takes them as ``request: Request``."""
+
+    @functools.wraps(command)
+    def callback(
+        words: tuple[str, ...],
+        essential: bool,
+        keyword: str,
+        tests: tuple[str, ...],
+        params: tuple[tuple[str, str], ...],
+        device: Device,
+        **rest: Any,
+    ) -> Any:
+        return command(request=Request(words, essential, keyword, tests, params, device), **rest)
+
+    for decorate in reversed(_DECORATORS):
+        callback = decorate(callback)
+    return callback
+
+
+def _parse_params(
+    context: click.Context, option: click.Parameter, values: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    pairs = []
+    for value in values:
+        name, equals, text = value.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{value!r} is not AXIS=VALUE", context, option)
+        pairs.append((name, text))
+    return tuple(pairs)
+
+
+_DECORATORS: tuple[Callable[[Any], Any], ...] = (
+    click.argument("words", nargs=-1, metavar="[MATRIX|CASE]..."),
+    click.option("--essential", is_flag=True, help="Only the essential subset of each axis."),
+    click.option(
+        "-k",
+        "keyword",
+        default="",
+        metavar="EXPRESSION",
+        help="Cases whose id fits: words (any part of an id, in any case) with and, or, not, parentheses.",
+    ),
+    click.option(
+        "-t",
+        "--test",
+        "tests",
+        multiple=True,
+        metavar="TEST",
+        help="Cases of this test; globs and several allowed.",
+    ),
+    click.option(
+        "-p",
+        "--param",
+        "params",
+        multiple=True,
+        metavar="AXIS=VALUE",
+        callback=_parse_params,
+        help="Cases with this value. Several values of one axis: any of them; several axes: all of them.",
+    ),
+    click.option(
+        "--device",
+        type=click.Choice(["auto", "cpu", "cuda"]),
+        default="auto",
+        show_default=True,
+        help="Where ranks live; auto takes the GPUs if there are any.",
+    ),
+)
+
+
+def choose(request: Request) -> Chosen:
+    """Load the matrices, probe this machine, plan, and select.
+
+    Raises:
+        MatrixError: a matrix file is wrong.
+        SelectionError: a selector matches nothing.
+        UsageError: a path names no matrix.
+    """
+    from cp_matrix.facts.probe import probe
+    from cp_matrix.matrix.schema import load
+    from cp_matrix.plan import make_plan
+    from cp_matrix.selection import Selection, select
+
+    words = find.sort_words(request.words)
+    if words.matrices:
+        matrices = tuple(load(path) for path in words.matrices)
+    else:
+        matrices = tuple(matrix for matrix in map(load, find.shipped().values()) if matrix.default)
+        if not matrices:
+            raise UsageError("no matrix is shipped", hint="Name a matrix file.")
+    facts = probe(device=request.device)
+    plan = make_plan(matrices, facts, essential=request.essential)
+    selection = Selection(words.cases, request.keyword, request.tests, request.params)
+    named = tuple(word for word in request.words if word not in words.cases)
+    try:
+        selected = select(plan, selection)
+    except SelectionError as error:
+        raise _with_places_searched(error, matrices, request) from error
+    return Chosen(matrices, facts, selected, request, named)
+
+
+def _with_places_searched(
+    error: SelectionError, matrices: tuple[LoadedMatrix, ...], request: Request
+) -> SelectionError:
+    """Say where was looked, since a case may be in another matrix or outside the essential subset."""
+    searched = ", ".join(matrix.name for matrix in matrices)
+    subset = " (essential subset only)" if request.essential else ""
+    loaded = {matrix.path.resolve() for matrix in matrices}
+    others = [name for name, path in find.shipped().items() if path.resolve() not in loaded]
+    elsewhere = f"; not in {', '.join(others)}" if others else ""
+    hint = f"Looked in {searched}{subset}{elsewhere}."
+    return SelectionError(error.message, hint=f"{error.hint}\n  {hint}" if error.hint else hint)

@@ -1,0 +1,80 @@
+"""``cp-matrix validate``: every problem of matrix files, each with its place."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cp_matrix.errors import ExitCode, MatrixError, Problem, UsageError
+from cp_matrix.matrix import find
+
+
+@click.command("validate")
+@click.argument("files", nargs=-1, metavar="[MATRIX]...")
+@click.option("--json", "as_json", is_flag=True, help="Print the problems as JSON.")
+def command(files: tuple[str, ...], as_json: bool) -> int:
+    """Check matrix files: keys, names, types, values, and rules that can never matter.
+
+    MATRIX is the name of a shipped matrix, a file, or a folder of files; all shipped ones if none is
+    given. Exit code 2 if there is an error; warnings alone do not change it.
+    """
+    words = find.sort_words(files)
+    if words.cases:
+        raise UsageError(f"{words.cases[0]!r} is no matrix", hint=f"Shipped: {', '.join(find.shipped())}.")
+    paths = words.matrices or tuple(find.shipped().values())
+    problems = {path: problems_of(path) for path in paths}
+    errors = sum(problem.severity == "error" for found in problems.values() for problem in found)
+    if as_json:
+        files_as_dicts = [_as_dict(path, found) for path, found in problems.items()]
+        click.echo(json.dumps({"files": files_as_dicts, "errors": errors}, indent=2))
+    else:
+        for path, found in problems.items():
+            _show(path, found)
+    return ExitCode.USAGE if errors else ExitCode.PASSED
+
+
+def problems_of(path: Path) -> list[Problem]:
+    """Everything that is wrong, or looks wrong, with one file, in its order."""
+    from cp_matrix.matrix.check import check
+    from cp_matrix.matrix.schema import load
+
+    try:
+        found = check(load(path))
+    except MatrixError as error:
+        if not error.problems:
+            raise
+        found = list(error.problems)
+    return sorted(found, key=lambda problem: (problem.where.line, problem.where.column))
+
+
+def _show(path: Path, problems: list[Problem]) -> None:
+    from cp_matrix.report.phrases import several
+    from cp_matrix.report.printable import printable
+
+    for problem in problems:
+        click.echo(printable(f"{problem.where}: {problem.severity}: {problem.message}"))
+        if problem.hint:
+            click.echo(f"  {printable(problem.hint)}")
+    errors = sum(problem.severity == "error" for problem in problems)
+    warnings = len(problems) - errors
+    counted = [several(errors, "error")] * bool(errors) + [several(warnings, "warning")] * bool(warnings)
+    click.echo(printable(f"{path}: {', '.join(counted) or 'ok'}"))
+
+
+def _as_dict(path: Path, problems: list[Problem]) -> dict[str, Any]:
+    return {
+        "file": str(path),
+        "problems": [
+            {
+                "severity": problem.severity,
+                "line": problem.where.line,
+                "column": problem.where.column,
+                "message": problem.message,
+                "hint": problem.hint,
+            }
+            for problem in problems
+        ],
+    }
