@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from cp_matrix import events
-from cp_matrix import plan as plans
-from cp_matrix.errors import CpMatrixError, RunFolderError
+from cp_matrix.errors import RunFolderError
+from cp_matrix.plan import load_plan
 from cp_matrix.report.record import RunRecord
 from cp_matrix.results import CaseResult
 
@@ -48,13 +48,7 @@ def load(folder: Path) -> RunRecord:
     Raises:
         RunFolderError: the plan or an event cannot be read.
     """
-    try:
-        plan = plans.load_plan(folder / "plan.json")
-    except CpMatrixError:
-        raise
-    except (OSError, ValueError) as error:
-        raise RunFolderError(f"the plan cannot be read: {error}", where=str(folder / "plan.json")) from error
-    record = RunRecord(plan)
+    record = RunRecord(load_plan(folder / "plan.json"))
     record.apply_all(_events(folder / "events.jsonl"))
     _add_missing_results(record, folder / "results")
     return record

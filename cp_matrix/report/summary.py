@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from cp_matrix.mailbox import write_atomically
@@ -22,25 +22,33 @@ TRACEBACK_LIMIT = 4000
 
 _NO_VERDICT = "no verdict"
 
+#: The command line that runs one case alone, from its id or hash.
+Command = Callable[[str], Sequence[str]]
 
-def write(record: RunRecord, folder: Path) -> Path:
+
+def run_alone(case: str) -> Sequence[str]:
+    """The command for a case of a matrix that is found by default."""
+    return ("cp-matrix", "run", case)
+
+
+def write(record: RunRecord, folder: Path, command: Command = run_alone) -> Path:
     """Write ``summary.md`` into the run folder and return its path.
 
     Raises:
         OSError: it cannot be written.
     """
     path = folder / "summary.md"
-    write_atomically(path, render(record, folder).encode())
+    write_atomically(path, render(record, folder, command).encode())
     return path
 
 
-def render(record: RunRecord, folder: Path) -> str:
+def render(record: RunRecord, folder: Path, command: Command = run_alone) -> str:
     """The whole page. ``folder`` is where the logs it names are."""
     cases = {case.id: case for case in record.plan.runnable}
     blocks = [
         *_head(record),
         _table(("test", *_columns()), _by_test(record)),
-        *_failures(record, cases, folder),
+        *_failures(record, cases, folder, command),
         *_listed("Flaky", _flaky(record)),
         *_listed("Left behind", _leaks(record)),
         *_skips(record),
@@ -95,13 +103,13 @@ def _by_test(record: RunRecord) -> Iterator[Sequence[str]]:
         yield (_code(test, table=True), *(str(counts[name] or "") for name in _columns()))
 
 
-def _failures(record: RunRecord, cases: dict[str, Case], folder: Path) -> Iterator[str]:
+def _failures(record: RunRecord, cases: dict[str, Case], folder: Path, command: Command) -> Iterator[str]:
     bad = [result for result in record.results.values() if result.verdict.is_bad]
     tried = [result for result in bad if record.attempts_of(result.case)]
     if tried:
         yield "## Failures"
     for result in tried[:FULL_FAILURES]:
-        yield from _failure(record, result, folder)
+        yield from _failure(record, result, folder, command)
     yield from _rest(len(tried) - FULL_FAILURES, "failures, all in junit.xml")
     never = [result for result in bad if not record.attempts_of(result.case)]
     yield from _listed(
@@ -110,7 +118,7 @@ def _failures(record: RunRecord, cases: dict[str, Case], folder: Path) -> Iterat
     yield from _listed("Without a verdict", (_code(case) for case in cases if case not in record.results))
 
 
-def _failure(record: RunRecord, result: CaseResult, folder: Path) -> Iterator[str]:
+def _failure(record: RunRecord, result: CaseResult, folder: Path, command: Command) -> Iterator[str]:
     attempts = record.attempts_of(result.case)
     attempt = evidence.deciding(result, attempts)
     yield f"### {result.verdict.value} {_code(result.case)}"
@@ -121,7 +129,7 @@ def _failure(record: RunRecord, result: CaseResult, folder: Path) -> Iterator[st
     yield _code(evidence.error_line(attempt)) + "\n" + where
     yield _fenced(evidence.details(attempt, folder, TRACEBACK_LIMIT))
     name = result.case if one_line(result.case) == result.case else result.hash
-    yield _fenced(f"cp-matrix run {shlex.quote(name)}", "sh")
+    yield _fenced(shlex.join(command(name)), "sh")
 
 
 def _flaky(record: RunRecord) -> Iterator[str]:
