@@ -19,6 +19,8 @@ from cp_matrix.suites.reference.sequences import Sequences, shard_index
 from cp_matrix.worker.context import Context
 
 SCHEMES = ("p2p", "all_gather", "a2a", "a2a+p2p")
+MASKS = ("causal", "full")
+PADDINGS = ("unpadded", "padded")
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
 
 #: How many neighbouring ranks trade heads in a2a+p2p.
@@ -67,22 +69,24 @@ def problem_of(params: Mapping[str, Any]) -> Problem:
     for name in ("dtype", "batch", "seqlen", "heads", "head_dim", "mask", "qkv_format", "cp_comm_type"):
         if params.get(name) is None:
             raise ValueError(f"the reference suite needs the parameter {name!r}")
-    for name, allowed in (
-        ("dtype", tuple(DTYPES)),
-        ("mask", ("causal", "full")),
-        ("cp_comm_type", SCHEMES),
-        ("qkv_format", tuple(layout.value for layout in Layout)),
+    padding = params.get("padding") or PADDINGS[0]
+    for name, value, allowed in (
+        ("dtype", params["dtype"], tuple(DTYPES)),
+        ("mask", params["mask"], MASKS),
+        ("cp_comm_type", params["cp_comm_type"], SCHEMES),
+        ("qkv_format", params["qkv_format"], tuple(layout.value for layout in Layout)),
+        ("padding", padding, PADDINGS),
     ):
-        if params[name] not in allowed:
-            raise ValueError(f"{name} is {params[name]!r}; the reference suite knows {', '.join(allowed)}")
+        if value not in allowed:
+            raise ValueError(f"{name} is {value!r}; the reference suite knows {', '.join(allowed)}")
     batch, seqlen, heads, head_dim = (int(params[n]) for n in ("batch", "seqlen", "heads", "head_dim"))
     kv_heads = int(params.get("kv_heads") or heads)
     if heads % kv_heads:
         raise ValueError(f"{heads} heads are not a multiple of {kv_heads} kv_heads")
-    padded = bool(params.get("pad_between_seqs"))
     layout = Layout(params["qkv_format"])
+    padded = padding == "padded"
     if padded and layout is not Layout.THD:
-        raise ValueError(f"pad_between_seqs means nothing for {layout.value}, only for thd")
+        raise ValueError(f"padding between sequences means nothing for {layout.value}, only for thd")
     where: Sequences
     if layout is Layout.THD:
         where, batch = sequences.packed(batch, seqlen, padded=padded), 1
@@ -138,7 +142,8 @@ def run_case(params: Mapping[str, Any], context: Context) -> None:
         params: ``dtype`` (float64, float32, bfloat16), ``batch``, ``seqlen`` (tokens), ``heads``,
             ``kv_heads`` (default ``heads``), ``head_dim``, ``v_head_dim`` (default ``head_dim``), ``mask``
             (causal, full), ``window`` (positions to each side, or None), ``qkv_format`` (bshd, sbhd, thd),
-            ``pad_between_seqs`` (thd only) and ``cp_comm_type`` (p2p, all_gather, a2a, a2a+p2p).
+            ``padding`` between sequences (unpadded, or for thd padded) and ``cp_comm_type`` (p2p, all_gather,
+            a2a, a2a+p2p).
         context: this rank's.
 
     Raises:
