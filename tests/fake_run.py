@@ -277,7 +277,7 @@ def main() -> int:
     console.show(
         closing(
             run.record,
-            command=lambda case: ["cp-matrix", "run", "--essential", case],
+            command=lambda case: f"cp-matrix run --essential '{case}'",
             folder=Path("reports/latest"),
             width=console.width,
         )

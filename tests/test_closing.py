@@ -11,7 +11,7 @@ from cp_matrix.results import RankRecord, Verdict
 
 
 def told(run: FakeRun, width: int | None = None) -> list[str]:
-    lines = closing(run.record, command=lambda case: ["cp-matrix", "run", case], width=width)
+    lines = closing(run.record, command=lambda case: f"cp-matrix run '{case}'", width=width)
     return [line.plain for line in lines]
 
 
@@ -79,9 +79,17 @@ def test_leaks_are_told_once_however_many_ranks_had_them() -> None:
     run.settle("t[a]", Verdict.PASSED)
     assert section(told(run), "left behind") == [
         "left behind by 1 case, and put right",
-        "  t[a]",
-        "    environment: X=1",
+        "      1  environment: X=1",
+        "         by t[a]",
     ]
+
+
+def test_one_leak_of_many_cases_takes_one_entry() -> None:
+    run = FakeRun(["t[a]", "t[b]"])
+    for case in ("t[a]", "t[b]"):
+        rank = RankRecord(case, 1, 0, True, 0.0, 0.1, leaks=("directory changed",))
+        run.leave(run.attempt(case, Verdict.PASSED, ranks=(rank,)))
+    assert section(told(run), "left behind")[1:] == ["      2  directory changed", "         first by t[a]"]
 
 
 def test_every_failure_has_its_paragraph(run: FakeRun) -> None:

@@ -25,7 +25,7 @@ def told(
         case,  # type: ignore[arg-type]
         CaseResult(CASE.id, CASE.hash, verdict, reason=reason),
         attempts,
-        command=lambda name: ["cp-matrix", "run", "my matrix.yaml", name],
+        command=lambda name: shlex.join(["cp-matrix", "run", "my matrix.yaml", name]),
         **more,  # type: ignore[arg-type]
     )
     return [line.plain for line in lines]

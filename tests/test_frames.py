@@ -16,6 +16,21 @@ def test_the_raising_line_ends_the_frames() -> None:
     assert last_frames(TRACEBACK, 3)[-1] == "  raise ToleranceError(text)"
 
 
+def test_the_runners_own_frame_is_left_out_of_a_traceback() -> None:
+    text = TRACEBACK.replace("/x/suites/compare.py", "/y/cp_matrix/worker/loop.py")
+    assert last_frames(text, 3)[0] == 'File "/x/worker/context.py", line 162, in raise_for_mismatch'
+
+
+def test_frames_outside_the_case_are_left_out_of_a_stack() -> None:
+    text = STACK.replace("/x/suites/reference.py", "/y/cp_matrix/worker/loop.py")
+    assert innermost_frames(text, 4)[-1].endswith("in forward")
+
+
+def test_a_stack_wholly_outside_the_case_is_still_shown() -> None:
+    text = STACK.replace("/x/torch/distributed/distributed_c10d.py", "/y/cp_matrix/worker/loop.py")
+    assert innermost_frames(text, 1)[0] == 'File "/y/cp_matrix/worker/loop.py", line 2800 in all_reduce'
+
+
 def test_of_chained_exceptions_only_the_last_is_shown() -> None:
     first = 'Traceback (most recent call last):\n  File "first.py", line 1, in f\n    g()\nKeyError: 1\n'
     chained = f"{first}\nDuring handling of the above exception, another exception occurred:\n\n{TRACEBACK}"

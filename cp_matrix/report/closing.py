@@ -37,7 +37,7 @@ def closing(
 
     Args:
         record: the whole run.
-        command: the command that runs one case alone, from the case's id or hash.
+        command: the command that runs one case alone, quoted for a shell, from its id or hash.
         folder: the run folder, which the paths of logs are shown below.
         width: the terminal's width in cells; None, for plain output, cuts nothing.
     """
@@ -139,19 +139,20 @@ def _flaky(record: RunRecord, width: int | None) -> list[Text]:
 
 
 def _leaks(record: RunRecord, width: int | None) -> list[Text]:
-    leaks: dict[str, list[str]] = {}
+    cases: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for case, attempts in record.attempts.items():
-        found = {leak: None for a in attempts for rank in a.ranks for leak in rank.leaks}
-        if found:
-            leaks[case] = list(found)
-    lines = [_title(f"left behind by {several(len(leaks), 'case')}, and put right")] if leaks else []
-    for case, left in list(leaks.items())[:LEAKS]:
-        lines.append(Text("  " + cut_middle(printable(case), _less(width, 2))))
-        for leak in left[:3]:
-            lines.append(Text("    " + cut_end(first_line(leak), _less(width, 4)), style="dim"))
-        if len(left) > 3:
-            lines.append(Text(f"    and {len(left) - 3} more", style="dim"))
-    return lines + _more(len(leaks) - LEAKS)
+        for leak in (leak for attempt in attempts for rank in attempt.ranks for leak in rank.leaks):
+            cases[first_line(leak)][case] = None
+    if not cases:
+        return []
+    leaking = len({case for left in cases.values() for case in left})
+    lines = [_title(f"left behind by {several(leaking, 'case')}, and put right")]
+    for leak, left in sorted(cases.items(), key=lambda item: -len(item[1]))[:LEAKS]:
+        lines += _rows([(f"{len(left):>7}", leak)], width, cut_end)
+        first = printable(next(iter(left)))
+        by = "by" if len(left) == 1 else "first by"
+        lines.append(Text(f"         {by} {cut_middle(first, _less(width, 10 + len(by)))}", style="dim"))
+    return lines + _more(len(cases) - LEAKS)
 
 
 def _failures(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,8 +24,8 @@ from cp_matrix.report.phrases import (
 from cp_matrix.report.printable import cut_middle, first_line, printable, printable_lines
 from cp_matrix.results import Attempt, CaseResult
 
-#: The command that runs one case alone, from its id or its hash.
-Command = Callable[[str], Sequence[str]]
+#: The command that runs one case alone, quoted for a shell, from the case's id or hash.
+Command = Callable[[str], str]
 
 MESSAGE_LINES = 6
 
@@ -60,7 +59,7 @@ def failure(
     reason = first_line(result.reason)
     if attempt is not None and reason and reason not in (first_line(attempt.reason), headline(attempt)):
         lines.append(_labelled("note", reason))
-    lines.append(_labelled("again", shlex.join(command(typeable(case))), "bold"))
+    lines.append(_labelled("again", printable(command(typeable(case))), "bold"))
     return lines
 
 

@@ -7,13 +7,16 @@ import re
 from cp_matrix.report.printable import printable_lines
 
 _FRAME = re.compile(r'\s*File "')
+#: The runner's own frames: what called the case is the same for every case.
+_RUNNER = re.compile(r'\s*File "[^"]*[/\\]cp_matrix[/\\]worker[/\\]loop\.py"')
 _THREAD = re.compile(r"(Current thread|Thread) 0x")
 
 
 def last_frames(traceback: str, count: int = 3) -> list[str]:
     """The lines of the last ``count`` frames of a Python traceback, without the exception itself.
 
-    Of chained exceptions only the last counts. Text that is no traceback gives no lines.
+    Of chained exceptions only the last counts, and of its frames those inside the case. Text that
+    is no traceback gives no lines.
     """
     lines = printable_lines(traceback)
     starts = [n for n, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
@@ -21,6 +24,8 @@ def last_frames(traceback: str, count: int = 3) -> list[str]:
     frames = [n for n, line in enumerate(lines) if _FRAME.match(line)]
     if not frames:
         return []
+    outside = [n for n in frames if _RUNNER.match(lines[n])]
+    frames = [n for n in frames if not outside or n > outside[-1]] or frames
     start = frames[-count:][0]
     # The exception follows its frames and is not indented.
     end = next((n for n in range(frames[-1], len(lines)) if lines[n][:1] not in ("", " ")), len(lines))
@@ -30,8 +35,8 @@ def last_frames(traceback: str, count: int = 3) -> list[str]:
 def innermost_frames(stack: str, count: int = 5) -> list[str]:
     """The ``count`` innermost frames of a stack as `faulthandler` dumps it, innermost first.
 
-    Of several threads the one that was dumped as current counts, else the last, which is the main
-    one. Text of another form gives its last lines.
+    Frames outside the case are left out. Of several threads the one that was dumped as current
+    counts, else the last, which is the main one. Text of another form gives its last lines.
     """
     lines = printable_lines(stack)
     threads = [n for n, line in enumerate(lines) if _THREAD.match(line)]
@@ -44,6 +49,8 @@ def innermost_frames(stack: str, count: int = 5) -> list[str]:
             if frames:
                 break
             continue
+        if frames and _RUNNER.match(line):
+            break
         frames.append(line.strip())
     if not current or not frames:
         return [line.strip() for line in lines[-count:]]
