@@ -117,6 +117,11 @@ def test_the_last_line_is_the_sum(run: FakeRun) -> None:
     assert told(run)[-1] == closing_line(run.record)
 
 
+def test_the_sum_is_broken_between_words_where_the_terminal_is_narrow(run: FakeRun) -> None:
+    lines = told(run, 40)
+    assert " ".join(lines[-3:]) == closing_line(run.record)
+
+
 def test_a_clean_run_is_short() -> None:
     run = FakeRun(["t[a]"])
     run.start()

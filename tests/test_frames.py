@@ -31,6 +31,14 @@ def test_a_stack_wholly_outside_the_case_is_still_shown() -> None:
     assert innermost_frames(text, 1)[0] == 'File "/y/cp_matrix/worker/loop.py", line 2800 in all_reduce'
 
 
+def test_paths_of_installed_packages_start_at_the_package() -> None:
+    text = STACK.replace("/x/torch", "/v/lib/site-packages/torch")
+    assert (
+        innermost_frames(text, 1)[0]
+        == 'File "…/torch/distributed/distributed_c10d.py", line 2800 in all_reduce'
+    )
+
+
 def test_of_chained_exceptions_only_the_last_is_shown() -> None:
     first = 'Traceback (most recent call last):\n  File "first.py", line 1, in f\n    g()\nKeyError: 1\n'
     chained = f"{first}\nDuring handling of the above exception, another exception occurred:\n\n{TRACEBACK}"

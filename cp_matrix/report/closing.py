@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -11,7 +12,16 @@ from rich.text import Text
 
 from cp_matrix.matrix.case import Case
 from cp_matrix.report.failure import Command, failure
-from cp_matrix.report.phrases import STYLES, closing_line, duration, headline, several, why, word
+from cp_matrix.report.phrases import (
+    STYLES,
+    closing_line,
+    duration,
+    final_counts,
+    headline,
+    several,
+    why,
+    word,
+)
 from cp_matrix.report.printable import cut_end, cut_middle, first_line, pad, printable
 from cp_matrix.report.record import RunRecord
 from cp_matrix.results import CaseResult, Verdict
@@ -50,7 +60,7 @@ def closing(
         _flaky(record, width),
         _leaks(record, width),
         *_failures(record, cases, command, folder, width),
-        [_sum(record)],
+        _sum(record, width),
     ]
     lines: list[Text] = []
     for section in filter(None, sections):
@@ -58,13 +68,14 @@ def closing(
     return lines
 
 
-def _sum(record: RunRecord) -> Text:
-    line = Text(closing_line(record))
-    for part in line.plain.split(" in ")[0].split(", "):
-        count, _, verdict = part.partition(" ")
-        if count != "0":
-            line.highlight_words([part], STYLES[Verdict(verdict.replace(" ", "_"))])
-    return line
+def _sum(record: RunRecord, width: int | None) -> list[Text]:
+    text = closing_line(record)
+    lines = [Text(line) for line in ([text] if width is None else textwrap.wrap(text, width))]
+    for verdict, count in final_counts(record).items():
+        if count:
+            for line in lines:
+                line.highlight_words([f"{count} {word(verdict)}"], STYLES[verdict])
+    return lines
 
 
 def _tests(record: RunRecord, width: int | None) -> list[Text]:

@@ -1,4 +1,7 @@
-"""The few frames of a traceback or a stack dump that are worth a person's first look."""
+"""The few frames of a traceback or a stack dump that are worth a person's first look.
+
+Paths of installed packages are shown from the package on.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from cp_matrix.report.printable import printable_lines
 _FRAME = re.compile(r'\s*File "')
 #: The runner's own frames: what called the case is the same for every case.
 _RUNNER = re.compile(r'\s*File "[^"]*[/\\]cp_matrix[/\\]worker[/\\]loop\.py"')
+_INSTALLED = re.compile(r'(\s*File ")[^"]*[/\\]site-packages[/\\]')
 _THREAD = re.compile(r"(Current thread|Thread) 0x")
 
 
@@ -29,7 +33,9 @@ def last_frames(traceback: str, count: int = 3) -> list[str]:
     start = frames[-count:][0]
     # The exception follows its frames and is not indented.
     end = next((n for n in range(frames[-1], len(lines)) if lines[n][:1] not in ("", " ")), len(lines))
-    return [line.removeprefix("  ") for line in lines[start:end] if line.strip(" ^~")]
+    return [
+        _INSTALLED.sub(r"\1…/", line).removeprefix("  ") for line in lines[start:end] if line.strip(" ^~")
+    ]
 
 
 def innermost_frames(stack: str, count: int = 5) -> list[str]:
@@ -51,7 +57,7 @@ def innermost_frames(stack: str, count: int = 5) -> list[str]:
             continue
         if frames and _RUNNER.match(line):
             break
-        frames.append(line.strip())
+        frames.append(_INSTALLED.sub(r"\1…/", line).strip())
     if not current or not frames:
         return [line.strip() for line in lines[-count:]]
     more = len(frames) - count
