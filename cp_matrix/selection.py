@@ -6,7 +6,7 @@ import difflib
 import fnmatch
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from cp_matrix.errors import SelectionError
 from cp_matrix.keywords import Keyword, parse_keyword
@@ -55,31 +55,33 @@ def select(plan: Plan, selection: Selection) -> Plan:
     """
     if not selection:
         return plan
-    cases = [planned.case for planned in plan.cases]
     filters = []
     if selection.tests:
-        filters.append(_by_test(cases, selection.tests))
-    filters += _by_params(cases, selection.params)
+        filters.append(_by_test(plan, selection.tests))
+    if selection.params:
+        filters += _by_params([planned.case for planned in plan.cases], selection.params)
     if selection.keyword:
-        filters.append(_by_keyword(cases, parse_keyword(selection.keyword), selection.keyword))
+        filters.append(_by_keyword(plan, parse_keyword(selection.keyword), selection.keyword))
     if selection.cases:
-        filters.append(_by_name(cases, selection.cases))
+        filters.append(_by_name(plan, selection.cases))
     taken = frozenset.intersection(*(one.taken for one in filters))
     if not taken:
         parts = ", ".join(f"{one.typed} fits {len(one.taken)}" for one in filters)
         raise SelectionError(f"no case fits all selectors together: {parts}")
-    return replace(plan, cases=tuple(plan.cases[position] for position in sorted(taken)))
+    return plan.keep(sorted(taken))
 
 
-def _by_test(cases: Sequence[Case], patterns: Sequence[str]) -> _Filter:
-    tests = dict.fromkeys(case.test for case in cases)
+def _by_test(plan: Plan, patterns: Sequence[str]) -> _Filter:
+    # From the ids, which are there without making the cases.
+    test_of = [name.partition("[")[0] for name in plan.ids]
+    tests = dict.fromkeys(test_of)
     wanted: set[str] = set()
     for pattern in patterns:
         matching = [test for test in tests if test == pattern or fnmatch.fnmatchcase(test, pattern)]
         if not matching:
             raise SelectionError(f"-t {pattern}: no such test", hint=_near(pattern, tests, "Tests"))
         wanted.update(matching)
-    taken = frozenset(position for position, case in enumerate(cases) if case.test in wanted)
+    taken = frozenset(position for position, test in enumerate(test_of) if test in wanted)
     return _Filter(" ".join(f"-t {pattern}" for pattern in patterns), taken)
 
 
@@ -146,23 +148,24 @@ def matches(value: Value, text: str) -> bool:
     return isinstance(value, str) and fnmatch.fnmatchcase(value, text)
 
 
-def _by_keyword(cases: Sequence[Case], keyword: Keyword, text: str) -> _Filter:
-    ids = [case.id.lower() for case in cases]
+def _by_keyword(plan: Plan, keyword: Keyword, text: str) -> _Filter:
+    ids = [name.lower() for name in plan.ids]
     taken = frozenset(position for position, name in enumerate(ids) if keyword.matches(name))
     if taken:
         return _Filter(f"-k {text!r}", taken)
     unknown = [word for word in keyword.words if not any(word in name for name in ids)]
     if not unknown:
         raise SelectionError(f"-k {text!r}: no id fits")
-    vocabulary = dict.fromkeys(
-        part for case in cases for part in (case.test, *map(spelling, case.axes.values())) if part
-    )
+    vocabulary: dict[str, None] = {}
+    for planned in plan.cases:
+        vocabulary[planned.case.test] = None
+        vocabulary.update(dict.fromkeys(map(spelling, planned.case.axes.values())))
     word = unknown[0]
     raise SelectionError(f"-k {text!r}: no id contains {word!r}", hint=_near(word, vocabulary, ""))
 
 
-def _by_name(cases: Sequence[Case], names: Sequence[str]) -> _Filter:
-    ids = [case.id for case in cases]
+def _by_name(plan: Plan, names: Sequence[str]) -> _Filter:
+    ids = plan.ids
     position_of = {name: position for position, name in enumerate(ids)}
     taken: set[int] = set()
     for name in names:
@@ -170,14 +173,15 @@ def _by_name(cases: Sequence[Case], names: Sequence[str]) -> _Filter:
             taken.add(position_of[name])
             continue
         beginning = [position for position, full in enumerate(ids) if full.startswith(name)] if name else []
-        taken.update(beginning or _by_hash(cases, name) or _no_such_case(name, ids))
+        taken.update(beginning or _by_hash(plan, name) or _no_such_case(name, ids))
     return _Filter(" ".join(names), frozenset(taken))
 
 
-def _by_hash(cases: Sequence[Case], text: str) -> list[int]:
+def _by_hash(plan: Plan, text: str) -> list[int]:
     digits = text.lower()
     if len(digits) < MIN_HASH_DIGITS or not _HEX.fullmatch(digits):
         return []
+    cases = [planned.case for planned in plan.cases]
     found = [position for position, case in enumerate(cases) if case.hash.startswith(digits)]
     if len(found) > 1:
         several = "".join(f"\n  {cases[position].hash}  {cases[position].id}" for position in found[:10])
@@ -200,7 +204,8 @@ def _near_ids(name: str, ids: Sequence[str]) -> str:
         return len(words.intersection(_WORD_ENDS.split(full)))
 
     likely = sorted(ids, key=shared, reverse=True)[:200]
-    return _near(name, likely, "")
+    # A misspelt beginning is far from every whole id, but near to their beginnings.
+    return _near(name, [*likely, *(full[: len(name)] for full in likely)], "")
 
 
 def _near(word: str, known: Iterable[str], label: str) -> str:

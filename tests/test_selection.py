@@ -163,6 +163,7 @@ def test_skipped_cases_stay_skipped_in_the_selected_plan() -> None:
         ({"keyword": "ring and causal or ring and dense"}, "no id contains 'causal'", "cp-matrix list"),
         ({"keyword": "ring and bfloat16"}, "no id fits", ""),
         ({"cases": ("dense[float32-None-Tru]",)}, "no case has this id", "dense[float32-None-True]"),
+        ({"cases": ("dense[flaot32-64",)}, "no case has this id", "Did you mean dense[float32-64"),
         ({"cases": ("dense[", "zzz")}, "'zzz' is no matrix", "cp-matrix list"),
         ({"cases": ("",)}, "'' is no matrix", "cp-matrix list"),
     ],
