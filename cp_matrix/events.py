@@ -18,7 +18,7 @@ class _Event(msgspec.Struct, frozen=True, tag_field="event", kw_only=True):
     time: float
 
 
-class RunStarted(_Event, tag="run_started"):
+class RunStarted(_Event, frozen=True, kw_only=True, tag="run_started"):
     """The first event of a run."""
 
     run_id: str
@@ -33,7 +33,7 @@ class RunStarted(_Event, tag="run_started"):
     places: int
 
 
-class LaunchStarted(_Event, tag="launch_started"):
+class LaunchStarted(_Event, frozen=True, kw_only=True, tag="launch_started"):
     """A world is being started. ``devices`` has one entry a rank: ``cpu`` or ``cuda:N``."""
 
     launch: str
@@ -42,7 +42,7 @@ class LaunchStarted(_Event, tag="launch_started"):
     start: str
 
 
-class LaunchReady(_Event, tag="launch_ready"):
+class LaunchReady(_Event, frozen=True, kw_only=True, tag="launch_ready"):
     """All ranks of a world wait for their first case, ``seconds`` after the start."""
 
     launch: str
@@ -50,7 +50,7 @@ class LaunchReady(_Event, tag="launch_ready"):
     pids: tuple[int, ...]
 
 
-class CaseStarted(_Event, tag="case_started"):
+class CaseStarted(_Event, frozen=True, kw_only=True, tag="case_started"):
     """The first rank has entered a case."""
 
     case: str
@@ -58,7 +58,7 @@ class CaseStarted(_Event, tag="case_started"):
     attempt: int
 
 
-class RankFinished(_Event, tag="rank_finished"):
+class RankFinished(_Event, frozen=True, kw_only=True, tag="rank_finished"):
     """One rank has written its record."""
 
     case: str
@@ -69,20 +69,20 @@ class RankFinished(_Event, tag="rank_finished"):
     seconds: float
 
 
-class AttemptFinished(_Event, tag="attempt_finished"):
+class AttemptFinished(_Event, frozen=True, kw_only=True, tag="attempt_finished"):
     """One try at a case is over. The verdict may still wait for a retry."""
 
     attempt: Attempt
     will_retry: bool = False
 
 
-class CaseFinished(_Event, tag="case_finished"):
+class CaseFinished(_Event, frozen=True, kw_only=True, tag="case_finished"):
     """A case has its verdict. The attempts are in the earlier events and in ``results/``."""
 
     result: CaseResult
 
 
-class LaunchEnded(_Event, tag="launch_ended"):
+class LaunchEnded(_Event, frozen=True, kw_only=True, tag="launch_ended"):
     """A world is gone. ``reason`` is empty where it ended because its work was done."""
 
     launch: str
@@ -90,13 +90,13 @@ class LaunchEnded(_Event, tag="launch_ended"):
     cases: int
 
 
-class Notice(_Event, tag="notice"):
+class Notice(_Event, frozen=True, kw_only=True, tag="notice"):
     """One clear line for the person who watches, for example a fall-back to a cold start."""
 
     message: str
 
 
-class RunFinished(_Event, tag="run_finished"):
+class RunFinished(_Event, frozen=True, kw_only=True, tag="run_finished"):
     """The last event. ``counts`` has one entry a verdict and adds up to the number expanded."""
 
     counts: dict[str, int]

@@ -2,7 +2,7 @@
 
 The driver writes ``launch.json`` and numbered orders; ranks write who they are, when they enter a
 case, what came of it, and whether the world may go on. A message is complete once its name exists:
-it is written beside it under a temporary name and moved with `os.replace`. The folder is all there
+it is written beside it under a temporary name and moved into place (`os.replace`). The folder is all there
 is to see, so a person can `ls` it while a world hangs.
 
 ====================  ==========  ==========================================================
@@ -110,7 +110,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     try:
         with temporary.open("wb") as file:
             file.write(data)
-        os.replace(temporary, path)
+        temporary.replace(path)
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
@@ -145,7 +145,7 @@ class Mailbox:
         return msgspec.json.decode(data, type=kind)
 
     def _has(self, name: str) -> bool:
-        return os.path.exists(f"{self.folder}/{name}")
+        return (self.folder / name).exists()
 
     # What the driver says.
 

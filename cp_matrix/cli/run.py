@@ -15,12 +15,13 @@ from cp_matrix.cli.options import Chosen, Request, choose, selection_options
 from cp_matrix.errors import CpMatrixError, ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from cp_matrix.plan import Plan
+    from cp_matrix.events import Event
     from cp_matrix.report.console import RunConsole
     from cp_matrix.run.driver import Driver, Options
+    from cp_matrix.run.slots import Slots
 
 
-class BatchSize(click.ParamType):
+class BatchSize(click.ParamType[float]):
     """A number of cases, or ``all``."""
 
     name = "N|all"
@@ -58,10 +59,17 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
     show_default=True,
     help="Fork ranks from a process that has imported torch, or execute torchrun for every world.",
 )
-@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Worlds at once; default: as many as fit.")
+@click.option(
+    "--jobs", type=click.IntRange(min=1), metavar="N", help="Worlds at once; default: as many as fit."
+)
 @click.option("--timeout", type=_SECONDS, metavar="S", help="Seconds a case may take; default: as declared.")
 @click.option(
-    "--start-timeout", type=_SECONDS, default=180.0, show_default=True, metavar="S", help="Seconds a world may take to start."
+    "--start-timeout",
+    type=_SECONDS,
+    default=180.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds a world may take to start.",
 )
 @click.option(
     "--grace",
@@ -88,9 +96,15 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
     help="What a pass on a retry counts as.",
 )
 @click.option("--maxfail", type=click.IntRange(min=1), metavar="N", help="Stop after N bad verdicts.")
-@click.option("--seed", type=click.IntRange(min=0), default=1234, show_default=True, help="Given to every case.")
-@click.option("--min-run", type=click.IntRange(min=1), metavar="N", help="Exit with 4 if fewer than N cases run.")
-@click.option("--expect", type=click.IntRange(min=0), metavar="N", help="Exit with 4 unless exactly N cases can run.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=1234, show_default=True, help="Given to every case."
+)
+@click.option(
+    "--min-run", type=click.IntRange(min=1), metavar="N", help="Exit with 4 if fewer than N cases run."
+)
+@click.option(
+    "--expect", type=click.IntRange(min=0), metavar="N", help="Exit with 4 unless exactly N cases can run."
+)
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
@@ -100,7 +114,10 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
     help="Where the run folder is made.",
 )
 @click.option(
-    "--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="PATH", help="JUnit file; default: in the run folder."
+    "--junit",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="PATH",
+    help="JUnit file; default: in the run folder.",
 )
 @click.option("--plain", is_flag=True, help="Lines instead of a live view.")
 def command(
@@ -137,9 +154,13 @@ def command(
     for suite in sorted({case.suite for case in chosen.plan.runnable}):
         _check_suite(suite, import_path)
     if expect is not None and runnable != expect:
-        raise CoverageError(f"{runnable} cases can run here, --expect says {expect}", hint="See: cp-matrix plan")
+        raise CoverageError(
+            f"{runnable} cases can run here, --expect says {expect}", hint="See: cp-matrix plan"
+        )
     if min_run is not None and runnable < min_run:
-        raise CoverageError(f"{runnable} cases can run here, --min-run asks for {min_run}", hint="See: cp-matrix plan")
+        raise CoverageError(
+            f"{runnable} cases can run here, --min-run asks for {min_run}", hint="See: cp-matrix plan"
+        )
     options = Options(
         batch_size=batch_size,
         start=start,
@@ -191,9 +212,9 @@ class Run:
 
     # What the driver tells.
 
-    def on_event(self, event: object) -> None:
-        self._record.apply(event)  # type: ignore[arg-type]
-        self._console.on_event(event)  # type: ignore[arg-type]
+    def on_event(self, event: Event) -> None:
+        self._record.apply(event)
+        self._console.on_event(event)
 
     def tick(self) -> None:
         now = time.monotonic()
@@ -207,11 +228,11 @@ class Run:
     def carry_out(self, *, flaky_fails: bool, min_run: int | None) -> int:
         """Run everything, write every report, and return the exit code."""
         from cp_matrix.run import processes, reaper
-        from cp_matrix.run.folder import RunFolderFull
+        from cp_matrix.run.folder import RunFolderLostError
         from cp_matrix.run.interrupt import Interrupts
 
         guard = reaper.start(self._driver.mark)
-        full: RunFolderFull | None = None
+        full: RunFolderLostError | None = None
         self._console.start()
         try:
             with Interrupts(self._driver) as interrupts:
@@ -220,7 +241,7 @@ class Run:
                     self._driver.run(sys.argv, "all" if math.isinf(batch_size) else str(int(batch_size)))
                     code = self._exit_code(interrupts.exit_code, flaky_fails, min_run)
                     self._driver.finish(code, time.monotonic() - self._began)
-                except RunFolderFull as error:
+                except RunFolderLostError as error:
                     full, code = error, error.exit_code
         finally:
             left = processes.sweep(self._driver.mark)
@@ -260,7 +281,9 @@ class Run:
         try:
             self._junit.finish()
         except OSError as error:
-            problems.append(f"{self._junit.path}: the JUnit file cannot be written: {error.strerror or error}")
+            problems.append(
+                f"{self._junit.path}: the JUnit file cannot be written: {error.strerror or error}"
+            )
         if folder_is_writable:
             try:
                 summary.write(self._record, self._folder.path)
@@ -308,7 +331,7 @@ def _make_parent(path: Path) -> None:
         raise RunFolderError(f"cannot be made: {error.strerror or error}", where=str(path.parent)) from error
 
 
-def _slots(chosen: Chosen) -> object:
+def _slots(chosen: Chosen) -> Slots:
     from cp_matrix.run.slots import Slots
 
     facts = chosen.facts
@@ -324,8 +347,12 @@ def _import_path(chosen: Chosen) -> tuple[str, ...]:
     from cp_matrix.matrix.find import shipped_folder
 
     shipped = shipped_folder().resolve()
-    folders = [str(matrix.path.resolve().parent) for matrix in chosen.matrices if matrix.path.resolve().parent != shipped]
-    return tuple(dict.fromkeys([*folders, os.getcwd()]))
+    folders = [
+        str(matrix.path.resolve().parent)
+        for matrix in chosen.matrices
+        if matrix.path.resolve().parent != shipped
+    ]
+    return tuple(dict.fromkeys([*folders, str(Path.cwd())]))
 
 
 def _check_suite(suite: str, import_path: tuple[str, ...]) -> None:
@@ -360,10 +387,12 @@ def _environment(chosen: Chosen) -> dict[str, object]:
     return {
         "cp_matrix": __version__,
         "command": sys.argv,
-        "directory": os.getcwd(),
+        "directory": str(Path.cwd()),
         "python": platform.python_version(),
         "executable": sys.executable,
         "matrices": {matrix.name: str(matrix.path) for matrix in chosen.matrices},
         "facts": dict(chosen.facts),
-        "environment": {name: value for name, value in sorted(os.environ.items()) if name.startswith(prefixes)},
+        "environment": {
+            name: value for name, value in sorted(os.environ.items()) if name.startswith(prefixes)
+        },
     }

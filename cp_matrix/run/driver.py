@@ -16,10 +16,10 @@ from typing import Protocol
 
 from cp_matrix import events
 from cp_matrix.errors import ExitCode, InternalError
-from cp_matrix.mailbox import LaunchSpec, Mailbox, RankError
+from cp_matrix.mailbox import LaunchSpec, Mailbox
 from cp_matrix.matrix.case import Case
 from cp_matrix.plan import Plan
-from cp_matrix.results import Attempt, CaseResult, Verdict
+from cp_matrix.results import Attempt, CaseResult, RankError, Verdict
 from cp_matrix.run import policy
 from cp_matrix.run.folder import RunFolder
 from cp_matrix.run.launch import ColdLauncher, Launcher, WarmLauncher, rank_environment
@@ -111,7 +111,7 @@ class Driver:
         """Carry the plan out; the result of every case that was to run.
 
         Raises:
-            RunFolderFull: the run folder cannot be written; no process of the run is left.
+            RunFolderLostError: the run folder cannot be written; no process of the run is left.
         """
         self._emit(
             events.RunStarted(
@@ -164,7 +164,9 @@ class Driver:
         counts = Counter(result.verdict for result in self._results.values())
         counts[Verdict.SKIPPED] = len(self._plan.cases) - len(self._plan.runnable)
         if counts.total() != len(self._plan.cases):
-            raise InternalError(f"{len(self._plan.cases)} cases were expanded, but {counts.total()} have a verdict")
+            raise InternalError(
+                f"{len(self._plan.cases)} cases were expanded, but {counts.total()} have a verdict"
+            )
         return counts
 
     def _emit(self, event: events.Event) -> None:
@@ -188,12 +190,17 @@ class Driver:
             return False
         if self._queue.alone:
             return self._start_world(self._queue.alone[0].kind, alone=True)
-        return any(self._is_worth_a_world(kind) and self._start_world(kind, alone=False) for kind in self._queue.kinds())
+        return any(
+            self._is_worth_a_world(kind) and self._start_world(kind, alone=False)
+            for kind in self._queue.kinds()
+        )
 
     def _is_worth_a_world(self, kind: WorldKind) -> bool:
         # Worlds that are still starting will take work off this queue; a further one is only worth
         # its start if something is left for it.
-        starting = [world for world in self._worlds if world.kind == kind and not world.ready and not world.alone]
+        starting = [
+            world for world in self._worlds if world.kind == kind and not world.ready and not world.alone
+        ]
         return len(self._queue.shared[kind]) > sum(world.budget for world in starting)
 
     def _start_world(self, kind: WorldKind, *, alone: bool) -> bool:
@@ -256,7 +263,9 @@ class Driver:
                 self._launchers[key] = ColdLauncher(environment)
             else:
                 suites = tuple(
-                    dict.fromkeys(other.suite for other in self._queue.shared if other.environment == kind.environment)
+                    dict.fromkeys(
+                        other.suite for other in self._queue.shared if other.environment == kind.environment
+                    )
                 )
                 log = self._folder.path / "logs" / f"host{len(self._launchers) + 1}.log"
                 self._launchers[key] = WarmLauncher(environment, suites, self._options.import_path, log)
@@ -304,7 +313,11 @@ class Driver:
                     pids=tuple(ready.pid for ready in present),
                 )
             )
-            if world.start == "warm" and self._start == "warm" and not all(ready.inherited_torch for ready in present):
+            if (
+                world.start == "warm"
+                and self._start == "warm"
+                and not all(ready.inherited_torch for ready in present)
+            ):
                 self._fall_back("the preloaded modules did not reach the ranks")
             return True
         broken = world.broken()
@@ -338,12 +351,18 @@ class Driver:
                 self._failed_starts[world.kind] = 0
                 self._fall_back(reason)
             else:
-                self._give_up(world.kind, f"no world could be started, {MOST_FAILED_STARTS} tries: {reason} (see {log})")
+                self._give_up(
+                    world.kind, f"no world could be started, {MOST_FAILED_STARTS} tries: {reason} (see {log})"
+                )
 
     def _fall_back(self, why: str) -> None:
         if self._start == "warm":
             self._start = "cold"
-            self._emit(events.Notice(time=time.time(), message=f"warm start is not possible: {why}; worlds start cold"))
+            self._emit(
+                events.Notice(
+                    time=time.time(), message=f"warm start is not possible: {why}; worlds start cold"
+                )
+            )
 
     def _give_up(self, kind: WorldKind, reason: str) -> None:
         works = [work for work in self._queue if work.kind == kind]
@@ -393,7 +412,10 @@ class Driver:
         self._results[result.case] = result
         self._folder.put_result(result)
         self._emit(events.CaseFinished(time=time.time(), result=result))
-        bad = sum(result.verdict.is_bad and result.verdict is not Verdict.NOT_RUN for result in self._results.values())
+        bad = sum(
+            result.verdict.is_bad and result.verdict is not Verdict.NOT_RUN
+            for result in self._results.values()
+        )
         if self._options.maxfail is not None and bad >= self._options.maxfail:
             self.stop(f"--maxfail {self._options.maxfail} reached")
 
@@ -414,7 +436,9 @@ class Driver:
                 lost = ", ".join(f"rank {rank}" for rank in sorted(world.lost(now))) or "its launcher"
                 self._end(world, f"{lost} was lost between cases")
                 if self._failed_starts[world.kind] >= MOST_FAILED_STARTS:
-                    self._give_up(world.kind, f"worlds die before their first case, {MOST_FAILED_STARTS} in a row")
+                    self._give_up(
+                        world.kind, f"worlds die before their first case, {MOST_FAILED_STARTS} in a row"
+                    )
                 return True
             return False
         return self._feed(world)
@@ -442,7 +466,9 @@ class Driver:
             self._emit(events.Notice(time=time.time(), message=message))
         else:
             self._slots = self._slots.release(world.places)
-        self._emit(events.LaunchEnded(time=time.time(), launch=world.launch, reason=reason, cases=world.number))
+        self._emit(
+            events.LaunchEnded(time=time.time(), launch=world.launch, reason=reason, cases=world.number)
+        )
 
     def _abandon(self) -> None:
         """End everything now; what has no verdict was not run."""
@@ -456,5 +482,3 @@ class Driver:
         for work in list(self._queue):
             self._queue.drop([work])
             self._not_run(work.case, self._stop_reason)
-
-

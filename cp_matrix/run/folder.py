@@ -31,7 +31,7 @@ from cp_matrix.plan import Plan
 from cp_matrix.results import CaseResult
 
 
-class RunFolderFull(RunFolderError):
+class RunFolderLostError(RunFolderError):
     """The run folder could not be written while the run was going on."""
 
     exit_code = ExitCode.INTERNAL
@@ -78,7 +78,7 @@ class RunFolder:
         """Write one event.
 
         Raises:
-            RunFolderFull: it cannot be written.
+            RunFolderLostError: it cannot be written.
         """
         data = events.encode(event)
         try:
@@ -95,11 +95,11 @@ class RunFolder:
         except OSError as error:
             raise self._full(error) from error
 
-    def _full(self, error: OSError) -> RunFolderFull:
-        return RunFolderFull(
+    def _full(self, error: OSError) -> RunFolderLostError:
+        return RunFolderLostError(
             f"the run folder cannot be written: {error.strerror or error}",
             where=str(self.path),
-            hint="The run was ended; cases without a verdict were not run. Make room, or choose another --out DIR.",
+            hint="The run was ended, and what had no verdict was not run. Make room, or name another --out DIR.",
         )
 
     def logs_of(self, launch: str) -> Path:
@@ -116,7 +116,7 @@ def _point_latest(reports: Path, name: str) -> None:
     temporary = reports / f".latest.{os.getpid()}"
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(name, target_is_directory=True)
-    os.replace(temporary, reports / "latest")
+    temporary.replace(reports / "latest")
 
 
 class Durations:

@@ -8,6 +8,8 @@ import sys
 from types import FrameType, TracebackType
 from typing import Protocol
 
+from typing_extensions import Self
+
 from cp_matrix.errors import ExitCode
 from cp_matrix.run import processes
 
@@ -39,7 +41,7 @@ class Interrupts:
         self._run = run
         self._before: dict[signal.Signals, object] = {}
 
-    def __enter__(self) -> Interrupts:
+    def __enter__(self) -> Self:
         for number in _SIGNALS:
             self._before[number] = signal.signal(number, self._on_signal)
         return self

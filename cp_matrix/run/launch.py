@@ -5,6 +5,7 @@ Both read the same mailbox; only how the ranks come into being differs.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -27,9 +28,23 @@ LOOPBACK = {
 }
 #: Set by torchrun for its ranks; a world must not inherit those of another.
 _RANK_VARIABLES = frozenset(
-    "RANK LOCAL_RANK GROUP_RANK ROLE_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_WORLD_SIZE ROLE_WORLD_SIZE "
-    "MASTER_ADDR MASTER_PORT TORCHELASTIC_RUN_ID TORCHELASTIC_USE_AGENT_STORE TORCHELASTIC_RESTART_COUNT "
-    "TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_ERROR_FILE".split()
+    {
+        "RANK",
+        "LOCAL_RANK",
+        "GROUP_RANK",
+        "ROLE_RANK",
+        "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE",
+        "GROUP_WORLD_SIZE",
+        "ROLE_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "TORCHELASTIC_RUN_ID",
+        "TORCHELASTIC_USE_AGENT_STORE",
+        "TORCHELASTIC_RESTART_COUNT",
+        "TORCHELASTIC_MAX_RESTARTS",
+        "TORCHELASTIC_ERROR_FILE",
+    }
 )
 #: How torchrun's agent reports a rank that failed.
 _FAILED_RANK = re.compile(rb"exitcode: (-?\d+)\) local_rank: (\d+)")
@@ -189,11 +204,9 @@ class WarmLauncher:
     def start(self, spec: LaunchSpec, box: Mailbox) -> WarmHandle:
         pipe: IO[bytes] | None = self._running().stdin
         assert pipe is not None
-        try:
+        with contextlib.suppress(BrokenPipeError):  # it has just died: `ended` of this world will say so
             pipe.write(os.fsencode(box.folder) + b"\n")
             pipe.flush()
-        except BrokenPipeError:
-            pass  # the host has just died: `ended` of this world will say so
         return WarmHandle(self, box)
 
     def close(self) -> None:
@@ -203,10 +216,8 @@ class WarmLauncher:
         self._process.kill()
         self._process.wait()
         if self._process.stdin is not None:
-            try:
+            with contextlib.suppress(BrokenPipeError):  # an unsent line to a host that is gone
                 self._process.stdin.close()
-            except BrokenPipeError:
-                pass  # an unsent line to a host that is gone
         processes.kill(children)
 
 

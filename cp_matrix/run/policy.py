@@ -74,7 +74,11 @@ def judge(view: View, limits: Limits) -> Judgement | None:
         if lost_inside or view.now - view.failed_at >= limits.grace:
             inside = tuple(rank for rank in missing if rank not in view.lost)
             return Judgement(
-                Verdict.FAILED, _failure_line(failed[0]), failed[0].rank, inside, "a rank failed and others are stuck"
+                Verdict.FAILED,
+                _failure_line(failed[0]),
+                failed[0].rank,
+                inside,
+                "a rank failed and others are stuck",
             )
         return None
     if view.now - view.entered_at >= limits.case:
@@ -108,7 +112,8 @@ def _all_recorded(view: View, limits: Limits, failed: Sequence[RankRecord]) -> J
         return Judgement(Verdict.PASSED, replace=f"{_ranks(gone)} was lost after the case had passed")
     if view.recorded_at is not None and view.now - view.recorded_at >= limits.teardown:
         return Judgement(
-            Verdict.PASSED, replace=f"{_ranks(waiting)} did not put its process in order within {limits.teardown:g} s"
+            Verdict.PASSED,
+            replace=f"{_ranks(waiting)} did not put its process in order within {limits.teardown:g} s",
         )
     return None
 
@@ -169,8 +174,14 @@ def conclude(case: str, digest: str, attempts: Sequence[Attempt]) -> CaseResult:
     first, last = attempts[0], attempts[-1]
     seconds = sum(attempt.seconds for attempt in attempts)
     if first.outcome is Verdict.FAILED and len(attempts) > 1:
-        alone = "passes alone: state left by an earlier case" if last.outcome is Verdict.PASSED else "fails alone as well"
-        return CaseResult(case, digest, Verdict.FAILED, f"{first.reason} ({alone})", False, seconds, tuple(attempts))
+        alone = (
+            "passes alone: state left by an earlier case"
+            if last.outcome is Verdict.PASSED
+            else "fails alone as well"
+        )
+        return CaseResult(
+            case, digest, Verdict.FAILED, f"{first.reason} ({alone})", False, seconds, tuple(attempts)
+        )
     flaky = last.outcome is Verdict.PASSED and len(attempts) > 1
     reason = f"passed on attempt {last.number}, after: {first.reason}" if flaky else last.reason
     return CaseResult(case, digest, last.outcome, reason, flaky, seconds, tuple(attempts))

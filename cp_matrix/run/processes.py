@@ -48,7 +48,7 @@ def is_alive(process: ProcessId) -> bool:
 
 
 def _all_pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
 
 def in_sessions(leaders: Iterable[ProcessId]) -> list[int]:

@@ -140,7 +140,7 @@ class World:
                 asked.append(rank)
         deadline = time.monotonic() + _STACKS_WAIT
         sizes: dict[int, int] = {}
-        while time.monotonic() < deadline:
+        while asked and time.monotonic() < deadline:
             time.sleep(0.02)
             now = {rank: self._stacks_size(rank) for rank in asked}
             if all(now.values()) and now == sizes:

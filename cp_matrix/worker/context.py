@@ -53,14 +53,18 @@ class World:
                 raise ValueError(f"{self.world_size} ranks do not divide into rows of {inner}")
             rows = [list(range(start, start + inner)) for start in range(0, self.world_size, inner)]
             columns = [list(range(start, self.world_size, inner)) for start in range(inner)]
-            row, _ = dist.new_subgroups_by_enumeration(rows)
-            column, _ = dist.new_subgroups_by_enumeration(columns)
-            self._grids[inner] = (row, column)
+            self._grids[inner] = (self._own(rows), self._own(columns))
         return self._grids[inner]
 
     def group_names(self) -> frozenset[str]:
         """Names of the process groups this world made for its cases."""
         return frozenset(group.group_name for pair in self._grids.values() for group in pair)
+
+    def _own(self, members: list[list[int]]) -> dist.ProcessGroup:
+        """Make every one of these groups, as all ranks must, and return the one this rank is in."""
+        groups = [dist.new_group(ranks) for ranks in members]
+        own: dist.ProcessGroup = groups[next(i for i, ranks in enumerate(members) if self.rank in ranks)]
+        return own
 
     def cached(self, key: Hashable, make: Callable[[], T]) -> T:
         """``make()``, computed once per key while it stays among the last few. Never modify it."""

@@ -43,11 +43,11 @@ def run_launch(folder: Path) -> None:
             monitor_interval=0.02,
             logs_specs=DefaultLogsSpecs(),
         )
-        elastic_launch(config, main)(str(folder), True)
+        elastic_launch(config, main)(str(folder))
     except ChildFailedError as error:
         codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
         box.put_ended(Ended(codes, "ranks failed"))
-    except BaseException as error:  # whatever it is, the driver must learn that the launch is over
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the driver must learn that the launch is over
         traceback.print_exc()
         box.put_ended(Ended({}, clean(f"{type(error).__name__}: {error}")))
     else:

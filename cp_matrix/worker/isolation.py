@@ -21,8 +21,13 @@ import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
+#: Its settings are made at import and unknown to type checkers.
+_cudnn: Any = torch.backends.cudnn
+
 #: Written by libraries as they load or run, on purpose and once; not a case's doing.
-_QUIET_VARIABLES = frozenset({"TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_MODULE_LOADING", "KINETO_LOG_LEVEL"})
+_QUIET_VARIABLES = frozenset(
+    {"TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_MODULE_LOADING", "KINETO_LOG_LEVEL"}
+)
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,14 @@ def _set_matmul_precision(value: tuple[str, str]) -> None:
         torch.backends.cuda.matmul.fp32_precision = value[1]
 
 
+def _convolution_precision() -> str:
+    return str(_cudnn.conv.fp32_precision)
+
+
+def _set_convolution_precision(value: str) -> None:
+    _cudnn.conv.fp32_precision = value
+
+
 def _set_import_path(value: tuple[str, ...]) -> None:
     sys.path[:] = value
 
@@ -80,13 +93,11 @@ SETTINGS: tuple[Setting, ...] = (
         _set_deterministic,
     ),
     Setting("precision of float32 matrix products", _matmul_precision, _set_matmul_precision),
-    Setting(
-        "precision of float32 convolutions",
-        lambda: torch.backends.cudnn.conv.fp32_precision,
-        lambda value: setattr(torch.backends.cudnn.conv, "fp32_precision", value),
-    ),
+    Setting("precision of float32 convolutions", _convolution_precision, _set_convolution_precision),
     Setting("cuDNN benchmark", lambda: torch.backends.cudnn.benchmark, _set_cudnn_flag("benchmark")),
-    Setting("cuDNN deterministic", lambda: torch.backends.cudnn.deterministic, _set_cudnn_flag("deterministic")),
+    Setting(
+        "cuDNN deterministic", lambda: torch.backends.cudnn.deterministic, _set_cudnn_flag("deterministic")
+    ),
     Setting("threads", torch.get_num_threads, torch.set_num_threads),
     Setting("sys.path", lambda: tuple(sys.path), _set_import_path),
 )
@@ -94,7 +105,7 @@ SETTINGS: tuple[Setting, ...] = (
 
 def _working_directory() -> str:
     try:
-        return os.getcwd()
+        return str(Path.cwd())
     except FileNotFoundError:
         return "(removed)"
 
@@ -160,7 +171,9 @@ class Snapshot:
         for thread in threading.enumerate():
             if (thread.ident or 0) not in self.threads:
                 leaks.append(f"thread {thread.name!r} is still running")
-        leaks += [f"child process {pid} is still running: {_command_of(pid)}" for pid in _children() - self.children]
+        leaks += [
+            f"child process {pid} is still running: {_command_of(pid)}" for pid in _children() - self.children
+        ]
         opened = _process_groups() - self.groups - expected_groups
         if opened:
             leaks.append(f"{len(opened)} process group{'s' * (len(opened) > 1)} left open")
@@ -196,7 +209,7 @@ class Snapshot:
 
     def _restore_settings(self) -> list[str]:
         leaks = []
-        for setting, before in zip(SETTINGS, self.settings):
+        for setting, before in zip(SETTINGS, self.settings, strict=True):
             after = setting.read()
             if after != before:
                 setting.write(before)
@@ -212,8 +225,12 @@ class Snapshot:
         return [f"working directory changed to {now}"]
 
 
+def _cuda_is_used() -> bool:
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+
+
 def _allocated() -> int:
-    return torch.cuda.memory_allocated() if torch.cuda.is_initialized() else 0
+    return torch.cuda.memory_allocated() if _cuda_is_used() else 0
 
 
 def prepare(seed: int) -> None:
@@ -223,7 +240,7 @@ def prepare(seed: int) -> None:
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(seed % 2**32)
-    if torch.cuda.is_initialized():
+    if _cuda_is_used():
         torch.cuda.reset_peak_memory_stats()
     else:
         _reset_peak_resident()
@@ -232,7 +249,7 @@ def prepare(seed: int) -> None:
 def collect() -> None:
     """Let go of what a case held: cycles, and cached device memory."""
     gc.collect()
-    if torch.cuda.is_initialized():
+    if _cuda_is_used():
         torch.cuda.empty_cache()
 
 
@@ -246,7 +263,7 @@ def _reset_peak_resident() -> None:
 
 def peak_memory() -> int | None:
     """Bytes at the peak since `prepare`: of device memory, or resident on the CPU; None if unknown."""
-    if torch.cuda.is_initialized():
+    if _cuda_is_used():
         return int(torch.cuda.max_memory_allocated())
     try:
         status = Path("/proc/self/status").read_text()

@@ -48,7 +48,7 @@ def rank_error(error: BaseException) -> RankError:
     """An exception as a record; survives exceptions whose own ``__str__`` raises."""
     try:
         message = str(error)
-    except Exception as broken:  # the case's own class may do anything; its name is still known
+    except Exception as broken:  # noqa: BLE001 - the case's own class may do anything; its name is still known
         message = f"<its text cannot be had: {type(broken).__name__}>"
     frames = traceback.TracebackException.from_exception(error, capture_locals=False)
     text = "".join(frames.format())
@@ -92,12 +92,14 @@ class RankLog:
     @staticmethod
     def _opened(stream: Any, number: int) -> Any:
         if stream is None or stream.closed or stream.fileno() != number:
-            return open(number, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+            return open(number, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
         return stream
 
     def flush(self) -> None:
         for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
-            with contextlib.suppress(ValueError, OSError, AttributeError):  # a case may have closed or replaced it
+            with contextlib.suppress(
+                ValueError, OSError, AttributeError
+            ):  # a case may have closed or replaced it
                 stream.flush()  # type: ignore[union-attr]
 
     def size(self) -> int:
@@ -195,7 +197,7 @@ class Rank:
             context.raise_for_mismatch()
             if self.world.device.type == "cuda":
                 torch.cuda.synchronize(self.world.device)
-        except BaseException as caught:  # also SystemExit and KeyboardInterrupt: none ends the rank
+        except BaseException as caught:  # noqa: BLE001 - also SystemExit and KeyboardInterrupt: none ends the rank
             error = caught
         seconds = time.perf_counter() - clock
         peak = isolation.peak_memory()
@@ -244,13 +246,14 @@ def _join(box: Mailbox, spec: LaunchSpec, rank: int, device: Any) -> Any:
     """Make the process group over a file in the mailbox, and prove that the ranks can talk."""
     import torch
     import torch.distributed as dist
+    from torch._C._distributed_c10d import FileStore
 
     from cp_matrix.worker.context import World
 
     backend = "gloo" if device.type == "cpu" else "nccl"
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    store = dist.FileStore(str(box.folder / "process_group"), spec.world_size)
+    store = FileStore(str(box.folder / "process_group"), spec.world_size)
     dist.init_process_group(
         backend,
         store=store,
@@ -263,12 +266,11 @@ def _join(box: Mailbox, spec: LaunchSpec, rank: int, device: Any) -> Any:
     return World(rank, spec.world_size, device, backend)
 
 
-def main(folder: str, inherited: bool = False) -> None:
+def main(folder: str) -> None:
     """Be one rank of the launch described in ``folder``.
 
     Args:
         folder: the launch's mailbox.
-        inherited: whether the launcher claims that torch was imported before this process began.
     """
     inherited_torch = "torch" in sys.modules
     die_with_parent()
@@ -295,7 +297,9 @@ def main(folder: str, inherited: bool = False) -> None:
         log.flush()
 
 
-def _start(box: Mailbox, spec: LaunchSpec, rank: int, inherited_torch: bool) -> tuple[Any, CaseFunction, Ready]:
+def _start(
+    box: Mailbox, spec: LaunchSpec, rank: int, inherited_torch: bool
+) -> tuple[Any, CaseFunction, Ready]:
     import torch
 
     if spec.devices[rank] != "cpu" and torch.cuda._is_in_bad_fork():

@@ -30,7 +30,12 @@ def preload() -> None:
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     sys.path[:0] = [part for part in os.environ.get(PATH_VARIABLE, "").split(os.pathsep) if part]
     try:
-        for module in ("torch", "torch.distributed", "cp_matrix.worker.context", "cp_matrix.worker.isolation"):
+        for module in (
+            "torch",
+            "torch.distributed",
+            "cp_matrix.worker.context",
+            "cp_matrix.worker.isolation",
+        ):
             importlib.import_module(module)
         importlib.import_module("cp_matrix.worker.loop")
         for suite in os.environ.get(SUITES_VARIABLE, "").split():
