@@ -205,7 +205,7 @@ def _near_ids(name: str, ids: Sequence[str]) -> str:
 
     likely = sorted(ids, key=shared, reverse=True)[:200]
     # A misspelt beginning is far from every whole id, but near to their beginnings.
-    return _near(name, [*likely, *(full[: len(name)] for full in likely)], "")
+    return _near(name, [*likely, *(full[: len(name)] for full in likely if name)], "")
 
 
 def _near(word: str, known: Iterable[str], label: str) -> str:

@@ -55,7 +55,9 @@ def test_a_matrix_named_twice_is_taken_once(shipped: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("word", ["reference[float32-p2p]", "test[a/b]", "3fa9c1", "refer", "x" * 5000, "a\0b", ""])
+@pytest.mark.parametrize(
+    "word", ["reference[float32-p2p]", "test[a/b]", "3fa9c1", "refer", "x" * 5000, "a\0b", ""]
+)
 def test_any_other_word_names_cases(shipped: Path, word: str) -> None:
     assert find.sort_words([word]) == find.Words((), (word,))
 

@@ -29,6 +29,8 @@ class Explained:
     #: One entry a rank, or empty where the machine has too few places.
     devices: tuple[str, ...]
     command: str
+    #: The file of the case's matrix.
+    path: str
 
     @property
     def case(self) -> Case:
@@ -62,7 +64,9 @@ def command(request: Request, as_json: bool) -> None:
 def _explained(planned: PlannedCase, chosen: Chosen) -> Explained:
     case = planned.case
     why = explain(chosen.matrices, case, chosen.facts)
-    return Explained(planned, why, _devices(case.world_size, chosen.facts), chosen.command(case.id))
+    devices = _devices(case.world_size, chosen.facts)
+    path = next(str(matrix.path) for matrix in chosen.matrices if matrix.name == case.matrix)
+    return Explained(planned, why, devices, chosen.command(case.id), path)
 
 
 def _devices(world_size: int, facts: Mapping[str, Any]) -> tuple[str, ...]:
@@ -87,7 +91,7 @@ def _show(one: Explained) -> None:
         ("timeout", f"{case.timeout:g} s"),
         ("environment", environment or "as inherited"),
         ("suite", case.suite),
-        ("matrix", case.matrix),
+        ("matrix", f"{case.matrix}, {one.path}"),
         ("hash", case.hash),
         ("command", one.command),
     ]
@@ -97,7 +101,7 @@ def _show(one: Explained) -> None:
             "yes" if rule.holds else "no",
             rule.rule,
             rule.reason if rule.holds else rule.condition,
-            rule.where,
+            rule.where.rpartition("/")[2],
         )
         for rule in one.why.rules
     ]
@@ -149,6 +153,7 @@ def _as_dict(one: Explained) -> dict[str, Any]:
         "id": case.id,
         "hash": case.hash,
         "matrix": case.matrix,
+        "path": one.path,
         "test": case.test,
         "suite": case.suite,
         "axes": dict(case.axes),
