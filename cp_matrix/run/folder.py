@@ -99,7 +99,7 @@ class RunFolder:
         return RunFolderLostError(
             f"the run folder cannot be written: {error.strerror or error}",
             where=str(self.path),
-            hint="The run was ended, and what had no verdict was not run. Make room, or name another --out DIR.",
+            hint="The run was ended; what had no verdict was not run. Make room, or name another --out DIR.",
         )
 
     def logs_of(self, launch: str) -> Path:

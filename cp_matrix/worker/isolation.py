@@ -146,7 +146,6 @@ class Snapshot:
     children: frozenset[int]
     groups: frozenset[str]
     default_group: object
-    allocated: int
 
     @classmethod
     def take(cls) -> Snapshot:
@@ -158,7 +157,6 @@ class Snapshot:
             children=_children(),
             groups=_process_groups(),
             default_group=c10d._world.default_pg,
-            allocated=_allocated(),
         )
 
     def restore(self, expected_groups: frozenset[str] = frozenset()) -> list[str]:
@@ -227,10 +225,6 @@ class Snapshot:
 
 def _cuda_is_used() -> bool:
     return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
-
-
-def _allocated() -> int:
-    return torch.cuda.memory_allocated() if _cuda_is_used() else 0
 
 
 def prepare(seed: int) -> None:
