@@ -149,6 +149,21 @@ def test_a_hostile_run_sends_no_control_characters_of_its_own() -> None:
     assert [code for code in ("\x1b]", "\x1b[2J", "\x07") if code in sent] == []
 
 
+def test_the_view_is_erased_when_the_run_is_over() -> None:
+    screen = busy(["t[a]"])
+    screen.live.start()
+    screen.live.tick()
+    before = screen.stream.getvalue()
+    screen.live.stop()
+    erased = screen.stream.getvalue().removeprefix(before).count("\x1b[2K")
+    assert erased >= len(screen.view())
+
+
+def test_skipped_cases_are_no_part_of_the_progress() -> None:
+    screen = Screen(FakeRun(["t[a]"], [("t[b]", "no")]))
+    assert screen.view()[0].startswith(" 0/1 ")
+
+
 def test_a_whole_run_can_be_watched_without_a_thread() -> None:
     screen = Screen(FakeRun([f"t[{n}]" for n in range(40)], [("t[s]", "no")]))
     screen.live.start()

@@ -87,8 +87,13 @@ def test_a_headline_does_not_name_its_rank_twice() -> None:
 
 
 def test_the_attempt_that_ended_like_the_case_is_decisive() -> None:
-    attempts = [FakeRun.crashed("t[a]"), FakeRun.failed("t[a]"), FakeRun.attempt("t[a]", Verdict.PASSED)]
-    assert decisive(CaseResult("t[a]", "", Verdict.FAILED), attempts) is attempts[1]
+    attempts = [FakeRun.failed("t[a]"), FakeRun.crashed("t[a]"), FakeRun.attempt("t[a]", Verdict.PASSED)]
+    assert decisive(CaseResult("t[a]", "", Verdict.FAILED), attempts) is attempts[0]
+
+
+def test_where_no_attempt_ended_like_the_case_the_last_bad_one_is_decisive() -> None:
+    attempts = [FakeRun.failed("t[a]"), FakeRun.crashed("t[a]"), FakeRun.attempt("t[a]", Verdict.PASSED)]
+    assert decisive(CaseResult("t[a]", "", Verdict.TIMEOUT), attempts) is attempts[1]
 
 
 def test_without_attempts_the_results_own_reason_tells_why() -> None:
