@@ -1,19 +1,21 @@
-"""What will run and what is skipped, and why. Pure functions over matrices and facts."""
+"""What will run and what is skipped, and why. Pure functions over matrices and facts.
+
+A plan of tens of thousands of cases, of which a few hundred run, is decided and stored without making a
+`Case` for each; one is made when it is looked at.
+"""
 
 from __future__ import annotations
 
-import os
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Union, overload
+from typing import Any, overload
 
-import msgspec
-
-from cp_matrix.errors import MatrixError, RunFolderError
-from cp_matrix.matrix.case import Case, Scalar, Value
+from cp_matrix.errors import MatrixError
+from cp_matrix.matrix.case import Case, case_hash
 from cp_matrix.matrix.decide import Decisions, Skip, decide
 from cp_matrix.matrix.expand import grids, positions
 from cp_matrix.matrix.explain import Explanation, RuleOutcome, explain
@@ -32,8 +34,6 @@ __all__ = [
     "make_plan",
 ]
 
-FORMAT = 1
-
 
 @dataclass(frozen=True)
 class PlannedCase:
@@ -51,21 +51,18 @@ class Plan:
 
     @cached_property
     def runnable(self) -> tuple[Case, ...]:
-        if isinstance(self.cases, DecidedCases):
-            return self.cases.runnable()
-        return tuple(planned.case for planned in self.cases if planned.skip is None)
+        skips = self._skips
+        return tuple(self.cases[index].case for index, skip in enumerate(skips) if skip is None)
 
     @cached_property
     def reasons(self) -> Counter[str]:
         """How many cases each reason skips."""
-        if isinstance(self.cases, DecidedCases):
-            return self.cases.reasons()
-        return Counter(planned.skip.reason for planned in self.cases if planned.skip is not None)
+        return Counter(skip.reason for skip in self._skips if skip is not None)
 
     @cached_property
     def ids(self) -> Sequence[str]:
         """Every case's id, in order; cheaper than asking each case of a large plan."""
-        if isinstance(self.cases, DecidedCases):
+        if isinstance(self.cases, LazyCases):
             return self.cases.ids
         return [planned.case.id for planned in self.cases]
 
@@ -73,26 +70,31 @@ class Plan:
         """The plan of the cases at these indices only, in the order given."""
         return Plan(tuple(self.cases[index] for index in indices))
 
+    @cached_property
+    def _skips(self) -> Sequence[Skip | None]:
+        if isinstance(self.cases, LazyCases):
+            return self.cases.skips
+        return [planned.skip for planned in self.cases]
 
-class DecidedCases(Sequence[PlannedCase]):
-    """The cases of decided grids; each is made when it is first looked at."""
 
-    def __init__(self, decisions: Sequence[Decisions]) -> None:
-        self._decisions = decisions
-        self._at: list[tuple[int, int]] = []
-        self._skips: list[Skip | None] = []
-        for number, decided in enumerate(decisions):
-            included = positions(decided.grid.included)
-            skip_at: list[Skip | None] = [None] * decided.grid.size
-            for skip, mask in decided.skipped:
-                for position in positions(mask):
-                    skip_at[position] = skip
-            self._at += [(number, position) for position in included]
-            self._skips += [skip_at[position] for position in included]
-        self._made: list[PlannedCase | None] = [None] * len(self._at)
+class LazyCases(Sequence[PlannedCase]):
+    """Cases whose decisions are known, each made when it is first looked at."""
+
+    def __init__(self, skips: Sequence[Skip | None]) -> None:
+        self.skips = skips
+        self._made: list[PlannedCase | None] = [None] * len(skips)
+
+    @abstractmethod
+    def make(self, index: int) -> Case:
+        """The case at an index from 0."""
+
+    @property
+    @abstractmethod
+    def ids(self) -> Sequence[str]:
+        """The id of each case."""
 
     def __len__(self) -> int:
-        return len(self._at)
+        return len(self._made)
 
     @overload
     def __getitem__(self, index: int) -> PlannedCase: ...
@@ -103,21 +105,43 @@ class DecidedCases(Sequence[PlannedCase]):
             return tuple(self[at] for at in range(*index.indices(len(self))))
         planned = self._made[index]
         if planned is None:
-            number, position = self._at[index]
-            case = self._decisions[number].grid.case(position)
-            planned = self._made[index] = PlannedCase(case, self._skips[index])
+            index = range(len(self))[index]
+            planned = self._made[index] = PlannedCase(self.make(index), self.skips[index])
         return planned
+
+
+class DecidedCases(LazyCases):
+    """The cases of decided grids."""
+
+    def __init__(self, decisions: Sequence[Decisions]) -> None:
+        self.decisions = decisions
+        #: For each grid, the positions that are cases.
+        self.included = [positions(decided.grid.included) for decided in decisions]
+        skips: list[Skip | None] = []
+        for decided, included in zip(decisions, self.included, strict=True):
+            skip_at: list[Skip | None] = [None] * decided.grid.size
+            for skip, mask in decided.skipped:
+                for position in positions(mask):
+                    skip_at[position] = skip
+            skips += (
+                skip_at if len(included) == len(skip_at) else [skip_at[position] for position in included]
+            )
+        super().__init__(skips)
+
+    def make(self, index: int) -> Case:
+        for decided, included in zip(self.decisions, self.included, strict=True):
+            if index < len(included):
+                return decided.grid.case(included[index])
+            index -= len(included)
+        raise IndexError(index)
 
     @cached_property
     def ids(self) -> list[str]:
-        all_ids = [decided.grid.ids for decided in self._decisions]
-        return [all_ids[number][position] for number, position in self._at]
-
-    def runnable(self) -> tuple[Case, ...]:
-        return tuple(self[index].case for index, skip in enumerate(self._skips) if skip is None)
-
-    def reasons(self) -> Counter[str]:
-        return Counter(skip.reason for skip in self._skips if skip is not None)
+        found: list[str] = []
+        for decided, included in zip(self.decisions, self.included, strict=True):
+            ids = decided.grid.ids
+            found += ids if len(ids) == len(included) else [ids[position] for position in included]
+        return found
 
 
 def make_plan(matrices: Sequence[LoadedMatrix], facts: Mapping[str, Any], *, essential: bool) -> Plan:
@@ -129,9 +153,10 @@ def make_plan(matrices: Sequence[LoadedMatrix], facts: Mapping[str, Any], *, ess
     machine = read_facts(facts)
     _refuse_shared_tests(matrices)
     decisions = [decide(grid, machine) for matrix in matrices for grid in grids(matrix, essential=essential)]
-    cases = DecidedCases(decisions)
-    _refuse_equal_names(decisions, cases)
-    return Plan(cases)
+    for decided in decisions:
+        _refuse_equal_ids(decided)
+    _refuse_equal_hashes(decisions)
+    return Plan(DecidedCases(decisions))
 
 
 def _refuse_shared_tests(matrices: Sequence[LoadedMatrix]) -> None:
@@ -141,118 +166,42 @@ def _refuse_shared_tests(matrices: Sequence[LoadedMatrix]) -> None:
             if test.name in owner:
                 other = owner[test.name]
                 raise MatrixError(
-                    f"the test {test.name!r} of the matrix {matrix.name!r} ({matrix.path}) is also in "
-                    f"the matrix {other.name!r} ({other.path}): ids would not tell their cases apart",
+                    f"the test {test.name!r} of the matrix {matrix.name!r} is also in the matrix "
+                    f"{other.name!r} ({other.path}): ids would not tell their cases apart",
                     where=test.where,
                     hint="rename one of the tests, or run the two matrices separately",
                 )
         owner.update({test.name: matrix for test in matrix.tests})
 
 
-def _refuse_equal_names(decisions: Sequence[Decisions], cases: DecidedCases) -> None:
-    ids = cases.ids
-    if len(set(ids)) != len(ids):
-        repeated = next(name for name, count in Counter(ids).items() if count > 1)
-        test = next(
-            decided.grid.test for decided in decisions if decided.grid.test.name == repeated.split("[")[0]
-        )
-        raise MatrixError(
-            f"two cases have the id {repeated}", where=test.where, hint="rename one of the values"
-        )
+def _refuse_equal_ids(decided: Decisions) -> None:
+    test = decided.grid.test
+    if (repeated := decided.grid.repeated_id()) is not None:
+        message = f"two cases of the test {test.name!r} have the id {repeated}"
+        raise MatrixError(message, where=test.where, hint="take '-' out of the values of one axis")
 
 
-class _Frame(msgspec.Struct, frozen=True, array_like=True):
-    matrix: str
-    test: str
-    suite: str
-    axes: tuple[str, ...]
-    environment: tuple[tuple[str, str], ...]
-
-
-class _Row(msgspec.Struct, array_like=True):
-    frame: int
-    axes: list[Scalar]
-    fields: int
-    world_size: int
-    timeout: float
-    skip: int | None
-
-
-class _PlanFile(msgspec.Struct):
-    """What repeats is stored once and named by its index."""
-
-    format: int
-    frames: list[_Frame]
-    fields: list[dict[str, Union[Scalar, list[Scalar]]]]
-    skips: list[tuple[str, str]]
-    cases: list[_Row]
+def _refuse_equal_hashes(decisions: Iterable[Decisions]) -> None:
+    seen: dict[str, str] = {}
+    for decided in decisions:
+        ids = decided.grid.ids
+        for position in positions(decided.runnable):
+            digest = case_hash(decided.grid.matrix, ids[position])
+            other = seen.setdefault(digest, ids[position])
+            if other != ids[position]:
+                message = f"the cases {other} and {ids[position]} have the same hash {digest}"
+                raise MatrixError(message, where=decided.grid.test.where, hint="rename one of the tests")
 
 
 def dump(plan: Plan, path: Path) -> None:
-    """Write a plan as ``plan.json``, complete or not at all. Raises OSError."""
-    frames: dict[_Frame, int] = {}
-    fields: dict[bytes, int] = {}
-    skips: dict[tuple[str, str], int] = {}
-    rows = []
-    encoder = msgspec.json.Encoder()
-    for planned in plan.cases:
-        case, skip = planned.case, planned.skip
-        frame = _Frame(case.matrix, case.test, case.suite, tuple(case.axes), case.environment)
-        axes = case.axes
-        own = encoder.encode({name: value for name, value in case.params.items() if name not in axes})
-        rows.append(
-            _Row(
-                frames.setdefault(frame, len(frames)),
-                list(axes.values()),
-                fields.setdefault(own, len(fields)),
-                case.world_size,
-                case.timeout,
-                None if skip is None else skips.setdefault((skip.rule, skip.reason), len(skips)),
-            )
-        )
-    decoded = [msgspec.json.decode(own) for own in fields]
-    content = encoder.encode(_PlanFile(FORMAT, list(frames), decoded, list(skips), rows))
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Write a plan as ``plan.json``; see `cp_matrix.planfile.dump`."""
+    from cp_matrix.planfile import dump as write
+
+    write(plan, path)
 
 
 def load_plan(path: Path) -> Plan:
-    """Read what `dump` wrote. Raises `RunFolderError` where the file is not there, or not a plan."""
-    try:
-        stored = msgspec.json.decode(path.read_bytes(), type=_PlanFile)
-    except OSError as error:
-        raise RunFolderError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
-    except (msgspec.DecodeError, ValueError) as error:
-        raise RunFolderError(f"is not a plan: {error}", where=str(path)) from error
-    if stored.format != FORMAT:
-        hint = "use the version of cp-matrix that made it"
-        raise RunFolderError(f"is a plan of format {stored.format}, not {FORMAT}", where=str(path), hint=hint)
-    shared = [
-        {name: tuple(value) if isinstance(value, list) else value for name, value in own.items()}
-        for own in stored.fields
-    ]
-    skips = [Skip(rule, reason) for rule, reason in stored.skips]
-    cases = []
-    try:
-        for row in stored.cases:
-            frame = stored.frames[row.frame]
-            axes = dict(zip(frame.axes, row.axes, strict=True))
-            params: dict[str, Value] = {**axes, **shared[row.fields]}
-            case = Case(
-                frame.matrix,
-                frame.test,
-                frame.suite,
-                axes,
-                params,
-                row.world_size,
-                row.timeout,
-                frame.environment,
-            )
-            cases.append(PlannedCase(case, None if row.skip is None else skips[row.skip]))
-    except (IndexError, ValueError) as error:
-        raise RunFolderError(f"is not a plan: {error}", where=str(path)) from error
-    return Plan(tuple(cases))
+    """Read ``plan.json``; see `cp_matrix.planfile.load_plan`."""
+    from cp_matrix.planfile import load_plan as load
+
+    return load(path)

@@ -41,6 +41,11 @@ class Case:
 
     @cached_property
     def hash(self) -> str:
-        """A short stable name: 12 hexadecimal digits of BLAKE2b over the matrix's name and the id."""
-        digest = hashlib.blake2b(f"{self.matrix}\0{self.id}".encode("utf-8", "surrogatepass"))
-        return digest.hexdigest()[:HASH_LENGTH]
+        """A short stable name: BLAKE2b of 6 bytes over the matrix's name and the id, in hexadecimal."""
+        return case_hash(self.matrix, self.id)
+
+
+def case_hash(matrix: str, case_id: str) -> str:
+    """The `Case.hash` of the case with this id in the matrix of this name."""
+    content = f"{matrix}\0{case_id}".encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(content, digest_size=HASH_LENGTH // 2).hexdigest()

@@ -72,7 +72,7 @@ def decide(grid: Grid, facts: Mapping[str, Any]) -> Decisions:
     places = facts["max_world_size"]
     if places is not None and left:
         for size, mask in grid.derived("world_size"):
-            if isinstance(size, int) and size > places and mask & left:
+            if size > places and mask & left:
                 skipped.append((too_few_places(size, facts), mask & left))
                 left &= ~mask
     return Decisions(grid, left, tuple(skipped), evaluations)

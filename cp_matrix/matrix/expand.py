@@ -131,14 +131,14 @@ class Grid:
             distinct[key] = (assignment, distinct[key][1] | mask) if key in distinct else (assignment, mask)
         return list(distinct.values())
 
-    def derived(self, name: str) -> list[tuple[Value, Mask]]:
+    def derived(self, name: str) -> list[tuple[Any, Mask]]:
         """The distinct values of ``world_size`` or ``timeout``, and the included positions of each."""
         if name == "world_size":
             return self._world_sizes
         return self._timeouts
 
     @cached_property
-    def _world_sizes(self) -> list[tuple[Value, Mask]]:
+    def _world_sizes(self) -> list[tuple[Any, Mask]]:
         def check(value: Any) -> str:
             if type(value) is int and 1 <= value <= MAX_WORLD_SIZE:
                 return ""
@@ -147,7 +147,7 @@ class Grid:
         return self._distinct(self.test.world_size, self.test.world_size_where, check)
 
     @cached_property
-    def _timeouts(self) -> list[tuple[Value, Mask]]:
+    def _timeouts(self) -> list[tuple[Any, Mask]]:
         def check(value: Any) -> str:
             if type(value) in (int, float) and value > 0:
                 return ""
@@ -169,21 +169,38 @@ class Grid:
             found[key] = (value, mask | (found[key][1] if key in found else 0))
         return list(found.values())
 
+    def world_sizes(self, included: Sequence[int]) -> list[int]:
+        """The world size at each of these positions, all of them included."""
+        at = self._world_size_at
+        return [at] * len(included) if isinstance(at, int) else [at[position] for position in included]
+
+    def timeouts(self, included: Sequence[int]) -> list[float]:
+        """The timeout in seconds at each of these positions, all of them included."""
+        at = self._timeout_at
+        return [at] * len(included) if isinstance(at, float) else [at[position] for position in included]
+
     @cached_property
-    def _derived_at(self) -> dict[str, Value | list[Value]]:
-        """``world_size`` and ``timeout`` by position, or one value where all positions share it."""
-        by_position: dict[str, Value | list[Value]] = {}
-        for name in ("world_size", "timeout"):
-            groups = self.derived(name)
-            if len(groups) == 1:
-                by_position[name] = groups[0][0]
-            else:
-                values: list[Value] = [None] * self.size
-                for value, mask in groups:
-                    for position in positions(mask):
-                        values[position] = value
-                by_position[name] = values
-        return by_position
+    def _world_size_at(self) -> int | list[int]:
+        """By position, or one number where all share it."""
+        groups = self.derived("world_size")
+        if len(groups) == 1:
+            return int(groups[0][0])
+        sizes = [0] * self.size
+        for value, mask in groups:
+            for position in positions(mask):
+                sizes[position] = int(value)
+        return sizes
+
+    @cached_property
+    def _timeout_at(self) -> float | list[float]:
+        groups = self.derived("timeout")
+        if len(groups) == 1:
+            return float(groups[0][0])
+        seconds = [0.0] * self.size
+        for value, mask in groups:
+            for position in positions(mask):
+                seconds[position] = float(value)
+        return seconds
 
     @cached_property
     def ids(self) -> list[str]:
@@ -191,6 +208,18 @@ class Grid:
         texts = [[str(value) for value in values] for values in self.values]
         start = f"{self.test.name}["
         return [f"{start}{'-'.join(parts)}]" for parts in product(*texts)]
+
+    def repeated_id(self) -> str | None:
+        """An id that two cases have, if there is one."""
+        # An id can be read in two ways only where the separator stands inside values of two axes.
+        if sum(any("-" in str(value) for value in values) for values in self.values) < 2:
+            return None
+        seen: set[str] = set()
+        for position in positions(self.included):
+            if self.ids[position] in seen:
+                return self.ids[position]
+            seen.add(self.ids[position])
+        return None
 
     def case(self, position: int) -> Case:
         """The case at a position that is included."""
@@ -202,18 +231,15 @@ class Grid:
             axes[axis.name] = value
             if axis.table is not None:
                 fields.update(axis.rows[str(value)])
-        derived = self._derived_at
-        sizes, timeouts = derived["world_size"], derived["timeout"]
-        size = sizes[position] if isinstance(sizes, list) else sizes
-        timeout = timeouts[position] if isinstance(timeouts, list) else timeouts
+        sizes, timeouts = self._world_size_at, self._timeout_at
         return Case(
             self.matrix,
             test.name,
             test.suite,
             axes,
             {**axes, **fields, **test.constants},
-            int(size),  # type: ignore[arg-type]  # checked by _world_sizes
-            float(timeout),  # type: ignore[arg-type]  # checked by _timeouts
+            sizes if isinstance(sizes, int) else sizes[position],
+            timeouts if isinstance(timeouts, float) else timeouts[position],
             test.environment,
         )
 
