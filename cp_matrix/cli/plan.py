@@ -55,6 +55,7 @@ def list_command(request: Request, everything: bool, with_hash: bool, as_json: b
 @click.option(
     "--batch-size",
     type=BatchSize(),
+    metavar="N|all",
     default="16",
     show_default=True,
     help="How many cases a world takes before it is replaced; decides the number of launches.",
