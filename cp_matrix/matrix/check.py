@@ -142,7 +142,8 @@ class _Reach:
                 return ""
         if not ever:
             return f"can hold for no case: {self.rules[index].condition.text}"
-        names = ", ".join(self.rules[other].id for other in covering)
+        ids = [self.rules[other].id for other in covering]
+        names = ", ".join(ids if len(ids) <= 4 else [*ids[:3], f"{len(ids) - 3} more"])
         return f"is never the first to hold: wherever it does, an earlier one does too ({names})"
 
     def _holds(self, index: int, facts: Any) -> Mask:

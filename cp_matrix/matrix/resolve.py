@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import keyword
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cp_matrix.errors import MatrixError, Problem
 from cp_matrix.matrix.case import Scalar, Value
 from cp_matrix.matrix.decide import TOO_FEW_PLACES
-from cp_matrix.matrix.expand import Grid, typed
+from cp_matrix.matrix.expand import MAX_WORLD_SIZE, Grid, typed
 from cp_matrix.matrix.facts import FACTS
 from cp_matrix.matrix.loaded import DERIVED, Axis, Derived, Exclude, LoadedMatrix, LoadedTest, Rule
 from cp_matrix.matrix.predicates import RESERVED, Expression, ExpressionError, Template, unknown_name_hint
@@ -117,16 +117,18 @@ class _Resolver:
             self.source.where(size_path),
             self.source.where(timeout_path),
         )
-        # Each step needs what the one before it decides: which cases there are, then their derived names.
-        steps: list[tuple[LoadedTest, str, list[tuple[Derived, KeyPath]]]] = [
-            (replace(test, excludes=()), "", list(exclusions)),
-            (test, "world_size", [(world_size, size_path)]),
-            (test, "timeout", [(timeout, timeout_path)]),
-            (test, "", list(conditions)),
-        ]
-        for tried, derived, places in steps:
-            if not self.trial(tried, derived, places):
-                break
+        # What reads a name that is itself wrong is not tried: its errors would be that one's.
+        wrong: set[str] = set()
+        if self.trial(replace(test, excludes=()), "", exclusions):
+            for name, value, at in (
+                ("world_size", world_size, size_path),
+                ("timeout", timeout, timeout_path),
+            ):
+                if not (isinstance(value, Expression) and value.names & wrong) and not self.trial(
+                    test, name, [(value, at)]
+                ):
+                    wrong.add(name)
+            self.trial(test, "", [(value, at) for value, at in conditions if not value.names & wrong])
         return test
 
     def axis(self, here: KeyPath, name: str, model: AxisModel) -> Axis | None:
@@ -226,8 +228,11 @@ class _Resolver:
         if isinstance(value, str):
             readable = {**declared, "world_size": None} if key == "timeout" else declared
             return self.expression(path, value, readable, facts=False), path
-        if value <= 0 or (key == "world_size" and not isinstance(value, int)):
-            self.problem(path, f"{key} must be a positive {'whole ' if key == 'world_size' else ''}number")
+        if key == "world_size" and not (isinstance(value, int) and 0 < value <= MAX_WORLD_SIZE):
+            self.problem(path, f"world_size must be a whole number from 1 to {MAX_WORLD_SIZE}, not {value}")
+            return None, path
+        if value <= 0:
+            self.problem(path, f"timeout must be a positive number of seconds, not {value}")
             return None, path
         result: Derived = value
         return result, path
@@ -250,7 +255,7 @@ class _Resolver:
             reason = Template(model.reason)
         except ExpressionError as error:
             where = self.source.inside((*at, "reason"), error.offset)
-            self.problems.append(Problem(where, f"the reason {error.message}", error.hint))
+            self.problems.append(Problem(where, f"the reason: {error.message}", error.hint))
             return None
         unknown = sorted(reason.names - known.keys() - (FACTS.keys() - {"available"}))
         for name in unknown:
@@ -293,7 +298,7 @@ class _Resolver:
                 unknown = True
         return None if unknown else expression
 
-    def trial(self, test: LoadedTest, derived: str, places: Iterable[tuple[Derived, KeyPath]]) -> bool:
+    def trial(self, test: LoadedTest, derived: str, places: Sequence[tuple[Derived, KeyPath]]) -> bool:
         """Evaluate once per distinct assignment, to find type errors before a run; whether there are none."""
         before = len(self.problems)
         try:

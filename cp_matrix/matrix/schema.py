@@ -211,16 +211,38 @@ def load(path: Path) -> LoadedMatrix:
     if not isinstance(source.value, dict):
         message = f"must be a mapping with tests, not {_described(source.value)}"
         raise MatrixError.of([*source.problems, Problem(source.where(()), message)])
-    try:
-        model = Matrix.model_validate(source.value)
-    except ValidationError as error:
-        found = [_problem(source, dict(detail)) for detail in error.errors(include_url=False)]
-        raise MatrixError.of(_sorted([*source.problems, *found])) from error
-    matrix, problems = resolve(model, source, path)
-    problems = [*source.problems, *problems]
+    model, problems = _validate(source)
+    problems += source.problems
+    matrix = None
+    if model is not None:
+        matrix, found = resolve(model, source, path)
+        problems += found
     if matrix is None or problems:
         raise MatrixError.of(_sorted(problems))
     return matrix
+
+
+def _validate(source: Source) -> tuple[Matrix | None, list[Problem]]:
+    """The model, and what is wrong with the file's shape.
+
+    Tests of a wrong shape are left out of the model, so that the others are checked further in one go.
+    """
+    try:
+        return Matrix.model_validate(source.value), []
+    except ValidationError as error:
+        details: list[dict[str, Any]] = [dict(detail) for detail in error.errors(include_url=False)]
+    problems = [_problem(source, detail) for detail in details]
+    broken = {
+        detail["loc"][1] for detail in details if detail["loc"][0] == "tests" and len(detail["loc"]) > 1
+    }
+    tests = source.value.get("tests")
+    sound = (
+        {name: test for name, test in tests.items() if name not in broken} if isinstance(tests, dict) else {}
+    )
+    try:
+        return Matrix.model_validate({**source.value, "tests": sound}), problems
+    except ValidationError:
+        return None, problems
 
 
 def _sorted(problems: list[Problem]) -> list[Problem]:
