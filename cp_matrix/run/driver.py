@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Protocol
@@ -32,6 +32,8 @@ MOST_FAILED_STARTS = 3
 _TURN = 0.003
 
 Environment = tuple[tuple[str, str], ...]
+#: Makes the launcher for one way to start (``warm`` or ``cold``) and one declared environment.
+LauncherFactory = Callable[[str, Environment], Launcher]
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,7 @@ class Driver:
         observers: Sequence[Observer],
         environ: Mapping[str, str],
         seconds: Mapping[str, float] | None = None,
+        launchers: LauncherFactory | None = None,
     ) -> None:
         self._plan = plan
         self._options = options
@@ -90,6 +93,7 @@ class Driver:
         self._queue = Queue.of(plan.runnable, seconds)
         self._launch_numbers = count(1)
         self._worlds: list[World] = []
+        self._make_launcher = launchers or self._torch_launcher
         self._launchers: dict[tuple[str, Environment], Launcher] = {}
         self._start = options.start
         self._attempts: dict[str, list[Attempt]] = {}
@@ -258,18 +262,18 @@ class Driver:
         # Libraries read variables as they are imported: a fork server serves one environment only.
         key = (self._start, kind.environment)
         if key not in self._launchers:
-            environment = rank_environment(self._environ, dict(kind.environment), self.mark)
-            if self._start == "cold":
-                self._launchers[key] = ColdLauncher(environment)
-            else:
-                suites = tuple(
-                    dict.fromkeys(
-                        other.suite for other in self._queue.shared if other.environment == kind.environment
-                    )
-                )
-                log = self._folder.path / "logs" / f"host{len(self._launchers) + 1}.log"
-                self._launchers[key] = WarmLauncher(environment, suites, self._options.import_path, log)
+            self._launchers[key] = self._make_launcher(*key)
         return self._launchers[key]
+
+    def _torch_launcher(self, start: str, declared: Environment) -> Launcher:
+        environment = rank_environment(self._environ, dict(declared), self.mark)
+        if start == "cold":
+            return ColdLauncher(environment)
+        suites = tuple(
+            dict.fromkeys(kind.suite for kind in self._queue.shared if kind.environment == declared)
+        )
+        log = self._folder.path / "logs" / f"host{len(self._launchers) + 1}.log"
+        return WarmLauncher(environment, suites, self._options.import_path, log)
 
     def _longest_timeout(self) -> float:
         return self._options.timeout or max((case.timeout for case in self._plan.runnable), default=0.0)
