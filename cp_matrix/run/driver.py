@@ -111,8 +111,15 @@ class Driver:
         """Hand out no more cases and end the worlds; may be called from a signal handler."""
         self._stop_reason = self._stop_reason or reason
 
-    def run(self, command: Sequence[str], batch_size: str) -> dict[str, CaseResult]:
+    def run(
+        self, command: Sequence[str], batch_size: str, notices: Sequence[str] = ()
+    ) -> dict[str, CaseResult]:
         """Carry the plan out; the result of every case that was to run.
+
+        Args:
+            command: the command line, for the record.
+            batch_size: as it was asked for.
+            notices: what the person should know before anything runs.
 
         Raises:
             RunFolderLostError: the run folder cannot be written; no process of the run is left.
@@ -121,7 +128,7 @@ class Driver:
             events.RunStarted(
                 time=time.time(),
                 run_id=self._folder.run_id,
-                command=tuple(command),
+                command=tuple(word.encode("utf-8", "backslashreplace").decode() for word in command),
                 hostname=socket.gethostname(),
                 start=self._options.start,
                 batch_size=batch_size,
@@ -131,6 +138,8 @@ class Driver:
                 places=len(self._slots.places),
             )
         )
+        for notice in notices:
+            self._notice(notice)
         try:
             while (self._queue or self._worlds) and not self._stop_reason:
                 if not self._turn():
@@ -178,13 +187,18 @@ class Driver:
         for observer in self._observers:
             observer.on_event(event)
 
+    def _notice(self, message: str) -> None:
+        self._emit(events.Notice(time=time.time(), message=message))
+
     def _turn(self) -> bool:
         """Look at every world once and start what can be started; whether anything happened."""
         happened = False
         for world in list(self._worlds):
             happened |= self._attend(world)
-        while self._start_one():
+        while not self._stop_reason and self._start_one():
             happened = True
+        if not happened and not self._worlds and not self._stop_reason:
+            self._give_up_what_does_not_fit()
         return happened
 
     # Starting worlds.
@@ -193,13 +207,23 @@ class Driver:
         if self._options.jobs is not None and len(self._worlds) >= self._options.jobs:
             return False
         if self._queue.alone:
-            return self._start_world(self._queue.alone[0].kind, alone=True)
+            kind = self._queue.alone[0].kind
+            return not self._has_enough(kind) and self._start_world(kind, alone=True)
         return any(
             self._is_worth_a_world(kind) and self._start_world(kind, alone=False)
             for kind in self._queue.kinds()
         )
 
+    def _has_enough(self, kind: WorldKind) -> bool:
+        # Where further worlds do not start (memory, …), the one that did carries on without them.
+        return self._failed_starts[kind] >= MOST_FAILED_STARTS and self._has_world(kind)
+
+    def _has_world(self, kind: WorldKind) -> bool:
+        return any(world.kind == kind for world in self._worlds)
+
     def _is_worth_a_world(self, kind: WorldKind) -> bool:
+        if self._has_enough(kind):
+            return False
         # Worlds that are still starting will take work off this queue; a further one is only worth
         # its start if something is left for it.
         starting = [
@@ -308,7 +332,6 @@ class Driver:
         present = [ready for ready in readies if ready is not None]
         if len(present) == world.size:
             world.ready = True
-            self._failed_starts[world.kind] = 0
             self._emit(
                 events.LaunchReady(
                     time=time.time(),
@@ -344,24 +367,28 @@ class Driver:
         reason = f"{who}{what}"
         log = f"logs/{world.launch}/" + (f"rank{rank}.log" if rank is not None else "launcher.log")
         self._end(world, f"could not start: {reason}")
-        if error.type == "BadForkError":
-            self._fall_back(what)
-            return
-        self._failed_starts[world.kind] += 1
         if error.type == "SuiteError":
             self._give_up(world.kind, f"{what} (the traceback is in {log})")
-        elif self._failed_starts[world.kind] >= MOST_FAILED_STARTS:
+        elif error.type == "BadForkError" and world.start == "warm":
+            self._fall_back(what)
+        elif self._has_failed_too_often(world):
             if self._start == "warm" and error.type == "StartError":
-                self._failed_starts[world.kind] = 0
                 self._fall_back(reason)
             else:
-                self._give_up(
-                    world.kind, f"no world could be started, {MOST_FAILED_STARTS} tries: {reason} (see {log})"
-                )
+                tries = self._failed_starts[world.kind]
+                self._give_up(world.kind, f"no world could be started, {tries} tries: {reason} (see {log})")
+
+    def _has_failed_too_often(self, world: World) -> bool:
+        """Count a world that came to nothing; whether no other of its kind is to be tried."""
+        if world.start != self._start:
+            return False  # started before the fall-back, which is the answer to it
+        self._failed_starts[world.kind] += 1
+        return self._failed_starts[world.kind] >= MOST_FAILED_STARTS and not self._has_world(world.kind)
 
     def _fall_back(self, why: str) -> None:
         if self._start == "warm":
             self._start = "cold"
+            self._failed_starts.clear()
             self._emit(
                 events.Notice(
                     time=time.time(), message=f"warm start is not possible: {why}; worlds start cold"
@@ -374,10 +401,20 @@ class Driver:
         for work in works:
             self._not_run(work.case, reason)
 
+    def _give_up_what_does_not_fit(self) -> None:
+        free = self._slots.free
+        for kind in dict.fromkeys(work.kind for work in self._queue):
+            if kind.world_size > free:
+                self._give_up(
+                    kind, f"its {kind.world_size} ranks do not fit into the {free} places there are"
+                )
+
     def _note_entered(self, world: World) -> bool:
         if world.announced:
             return False
         world.announced = True
+        if world.number == 0:
+            self._failed_starts[world.kind] = 0
         work = world.works[0]
         world.case_started = time.time()
         self._emit(
@@ -424,8 +461,8 @@ class Driver:
             self.stop(f"--maxfail {self._options.maxfail} reached")
 
     def _not_run(self, case: Case, reason: str) -> None:
-        attempts = tuple(self._attempts.get(case.id, ()))
-        self._conclude(CaseResult(case.id, case.hash, Verdict.NOT_RUN, reason, attempts=attempts))
+        attempts = self._attempts.get(case.id, ())
+        self._conclude(policy.conclude_early(case.id, case.hash, attempts, reason))
 
     def _attend_idle(self, world: World, now: float) -> bool:
         """Feed a world that can go on; end one that is done or dead."""
@@ -436,13 +473,11 @@ class Driver:
             return False
         if world.lost(now) or (world.entered_at is None and world.handle.ended() is not None):
             if world.entered_at is None:
-                self._failed_starts[world.kind] += 1 if world.number == 0 else 0
                 lost = ", ".join(f"rank {rank}" for rank in sorted(world.lost(now))) or "its launcher"
                 self._end(world, f"{lost} was lost between cases")
-                if self._failed_starts[world.kind] >= MOST_FAILED_STARTS:
-                    self._give_up(
-                        world.kind, f"worlds die before their first case, {MOST_FAILED_STARTS} in a row"
-                    )
+                if world.number == 0 and self._has_failed_too_often(world):
+                    tries = self._failed_starts[world.kind]
+                    self._give_up(world.kind, f"worlds die before their first case, {tries} in a row")
                 return True
             return False
         return self._feed(world)
@@ -467,7 +502,7 @@ class Driver:
         if left:
             pids = ", ".join(map(str, left))
             message = f"processes {pids} of {world.launch} do not die; their places are not used again"
-            self._emit(events.Notice(time=time.time(), message=message))
+            self._notice(message)
         else:
             self._slots = self._slots.release(world.places)
         self._emit(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from cp_matrix.results import Attempt, CaseResult, RankRecord, Verdict
 
 
@@ -185,3 +187,11 @@ def conclude(case: str, digest: str, attempts: Sequence[Attempt]) -> CaseResult:
     flaky = last.outcome is Verdict.PASSED and len(attempts) > 1
     reason = f"passed on attempt {last.number}, after: {first.reason}" if flaky else last.reason
     return CaseResult(case, digest, last.outcome, reason, flaky, seconds, tuple(attempts))
+
+
+def conclude_early(case: str, digest: str, attempts: Sequence[Attempt], why: str) -> CaseResult:
+    """The verdict of a case that is not run, or not run again: what is known of it already counts."""
+    if not attempts:
+        return CaseResult(case, digest, Verdict.NOT_RUN, why)
+    known = conclude(case, digest, attempts)
+    return msgspec.structs.replace(known, reason=f"{known.reason}; not tried again: {why}")
