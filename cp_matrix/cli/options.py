@@ -29,6 +29,8 @@ class Request:
     tests: tuple[str, ...] = ()
     params: tuple[tuple[str, str], ...] = ()
     device: Device = "auto"
+    #: How many ranks may share a GPU; None: as many as needed, where NCCL can.
+    ranks_per_gpu: int | None = None
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ class Chosen:
             words.append("--essential")
         if self.request.device != "auto":
             words += ["--device", self.request.device]
+        if self.request.ranks_per_gpu is not None:
+            words += ["--ranks-per-gpu", str(self.request.ranks_per_gpu)]
         return shlex.join(words)
 
 
@@ -70,9 +74,11 @@ def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
         tests: tuple[str, ...],
         params: tuple[tuple[str, str], ...],
         device: Device,
+        ranks_per_gpu: int | None,
         **rest: Any,
     ) -> Any:
-        return command(request=Request(words, essential, keyword, tests, params, device), **rest)
+        request = Request(words, essential, keyword, tests, params, device, ranks_per_gpu)
+        return command(request=request, **rest)
 
     for decorate in reversed(_DECORATORS):
         callback = decorate(callback)
@@ -89,6 +95,19 @@ def _parse_params(
             raise click.BadParameter(f"{value!r} is not AXIS=VALUE", context, option)
         pairs.append((name, text))
     return tuple(pairs)
+
+
+class RanksPerGpu(click.ParamType["int | None"]):
+    """A number of ranks, or ``auto`` (None)."""
+
+    name = "N|auto"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
+        if value == "auto":
+            return None
+        if not str(value).isdecimal() or int(str(value)) < 1:
+            self.fail(f"{value!r} is neither a number of ranks (1 or more) nor 'auto'", param, ctx)
+        return int(str(value))
 
 
 _DECORATORS: tuple[Callable[[Any], Any], ...] = (
@@ -125,6 +144,14 @@ _DECORATORS: tuple[Callable[[Any], Any], ...] = (
         show_default=True,
         help="Where ranks live; auto takes the GPUs if there are any.",
     ),
+    click.option(
+        "--ranks-per-gpu",
+        type=RanksPerGpu(),
+        default="auto",
+        show_default=True,
+        metavar="N|auto",
+        help="Ranks that may share a GPU, which needs NCCL 2.30; auto shares only if there are too few GPUs.",
+    ),
 )
 
 
@@ -148,7 +175,8 @@ def choose(request: Request) -> Chosen:
         matrices = tuple(matrix for matrix in map(load, find.shipped().values()) if matrix.default)
         if not matrices:
             raise UsageError("no matrix is shipped", hint="Name a matrix file.")
-    facts = probe(device=request.device)
+    facts = probe(device=request.device, ranks_per_gpu=request.ranks_per_gpu)
+    _check_sharing(facts, request.ranks_per_gpu)
     plan = make_plan(matrices, facts, essential=request.essential)
     selection = Selection(words.cases, request.keyword, request.tests, request.params)
     named = tuple(word for word in request.words if word not in words.cases)
@@ -157,6 +185,17 @@ def choose(request: Request) -> Chosen:
     except SelectionError as error:
         raise _with_places_searched(error, matrices, request) from error
     return Chosen(matrices, facts, selected, request, named)
+
+
+def _check_sharing(facts: Mapping[str, Any], asked: int | None) -> None:
+    """Refuse ranks that share a GPU where the loaded NCCL cannot do that."""
+    if asked is None or asked == 1 or facts["device"] != "cuda" or facts["nccl_shares_gpus"]:
+        return
+    loaded = f"NCCL {facts['nccl_loaded']}" if facts["nccl_loaded"] else "no NCCL that could be asked"
+    raise UsageError(
+        f"--ranks-per-gpu {asked} needs NCCL 2.30 or later, ranks here load {loaded}",
+        hint="Install nvidia-nccl-cu13>=2.30, or preload a newer one: LD_PRELOAD=/path/to/libnccl.so.2",
+    )
 
 
 def _with_places_searched(

@@ -189,6 +189,7 @@ class Run:
     def __init__(
         self, chosen: Chosen, options: Options, out: Path, junit: Path | None, *, plain: bool, began: float
     ) -> None:
+        from cp_matrix.facts.nccl import SHARED_GPU_ENVIRONMENT
         from cp_matrix.report.console import choose_console
         from cp_matrix.report.junit import JUnitWriter
         from cp_matrix.report.record import RunRecord
@@ -206,8 +207,13 @@ class Run:
         _make_parent(junit_path)
         self._junit = JUnitWriter(self._record, junit_path, self._folder.path)
         self._next_tick = 0.0
+        shared = _ranks_per_gpu(chosen)
+        environ = {**SHARED_GPU_ENVIRONMENT, **os.environ} if shared > 1 else os.environ
+        self._notices = list(chosen.facts["notes"])
+        if shared > 1:
+            self._notices.append(f"up to {shared} ranks share a GPU (NCCL {chosen.facts['nccl_loaded']})")
         self._driver: Driver = Driver(
-            chosen.plan, options, _slots(chosen), self._folder, [self], os.environ, self._durations.read()
+            chosen.plan, options, _slots(chosen), self._folder, [self], environ, self._durations.read()
         )
 
     # What the driver tells.
@@ -238,7 +244,8 @@ class Run:
             with Interrupts(self._driver) as interrupts:
                 try:
                     batch_size = self._options.batch_size
-                    self._driver.run(sys.argv, "all" if math.isinf(batch_size) else str(int(batch_size)))
+                    shown = "all" if math.isinf(batch_size) else str(int(batch_size))
+                    self._driver.run(sys.argv, shown, self._notices)
                     code = self._exit_code(interrupts.exit_code, flaky_fails, min_run)
                     self._driver.finish(code, time.monotonic() - self._began)
                 except RunFolderLostError as error:
@@ -335,11 +342,23 @@ def _slots(chosen: Chosen) -> Slots:
     from cp_matrix.run.slots import Slots
 
     facts = chosen.facts
-    if facts["device"] == "cuda":
-        return Slots(tuple(str(gpu["visible"]) for gpu in facts["gpus"]))
     widest = max((case.world_size for case in chosen.plan.runnable), default=1)
+    if facts["device"] == "cuda":
+        gpus = tuple(str(gpu["visible"]) for gpu in facts["gpus"])
+        return Slots(gpus * _ranks_per_gpu(chosen))
     # More ranks than processors do not make gloo faster, but the widest world must fit.
     return Slots(("cpu",) * max(int(facts["cpu_count"]), widest))
+
+
+def _ranks_per_gpu(chosen: Chosen) -> int:
+    """How many ranks share each GPU in this run: no more than the widest world needs, unless asked."""
+    facts = chosen.facts
+    if facts["device"] != "cuda" or not facts["gpu_count"]:
+        return 1
+    if chosen.request.ranks_per_gpu is not None:
+        return chosen.request.ranks_per_gpu
+    widest = max((case.world_size for case in chosen.plan.runnable), default=1)
+    return min(int(facts["ranks_per_gpu"]), math.ceil(widest / int(facts["gpu_count"])))
 
 
 def _import_path(chosen: Chosen) -> tuple[str, ...]:

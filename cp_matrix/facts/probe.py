@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any, Literal
 
+from cp_matrix.facts import nccl as nccl_library
 from cp_matrix.facts.nvml import Nvml, read_nvml
 from cp_matrix.facts.visible import Gpu, visible_gpus
 
@@ -34,12 +35,21 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 }
 
 
-def probe(*, device: Device = "auto", environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
+#: Ranks that share a GPU where nobody says how many may.
+MOST_RANKS_PER_GPU = 8
+
+
+def probe(
+    *, device: Device = "auto", ranks_per_gpu: int | None = 1, environ: Mapping[str, str] = os.environ
+) -> dict[str, Any]:
     """The facts of this machine; JSON-like values, and None for what it has not or does not tell.
 
     Never raises. ``notes`` says in words why something is None or was decided as it was. With
     ``device="cpu"`` the GPUs are left out as if there were none; with ``"cuda"`` CPU ranks are not
     offered in their place.
+
+    ``ranks_per_gpu`` is how many ranks may share a GPU; None allows as many as needed where the NCCL
+    that ranks will load can do that.
 
     ``memory`` in bytes; ``compute_capability`` is the lowest among the GPUs, as ``(major, minor)``;
     ``max_world_size`` is how many ranks one world can have here.
@@ -63,6 +73,10 @@ def probe(*, device: Device = "auto", environ: Mapping[str, str] = os.environ) -
     if device == "cuda" and not gpus:
         notes.append("no GPU is visible")
     cpus = _cpu_count()
+    nccl = nccl_library.loaded_version(environ) if on_gpus and ranks_per_gpu != 1 else None
+    shares_gpus = nccl is not None and nccl >= nccl_library.SHARES_GPUS
+    if ranks_per_gpu is None:
+        ranks_per_gpu = MOST_RANKS_PER_GPU if shares_gpus else 1
     return {
         "device": "cuda" if on_gpus else "cpu",
         "gpu_count": len(gpus),
@@ -81,7 +95,10 @@ def probe(*, device: Device = "auto", environ: Mapping[str, str] = os.environ) -
         "memory": _memory(notes),
         # The libraries under test share this variable's convention: 0 asks for deterministic kernels.
         "deterministic": environ.get("NVTE_ALLOW_NONDETERMINISTIC_ALGO") == "0",
-        "max_world_size": len(gpus) if on_gpus else max(8, 4 * cpus),
+        "nccl_loaded": None if nccl is None else ".".join(map(str, nccl)),
+        "nccl_shares_gpus": shares_gpus,
+        "ranks_per_gpu": ranks_per_gpu,
+        "max_world_size": len(gpus) * ranks_per_gpu if on_gpus else max(8, 4 * cpus),
         "notes": notes,
     }
 
