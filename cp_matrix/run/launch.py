@@ -33,6 +33,7 @@ _RANK_VARIABLES = frozenset(
         "LOCAL_RANK",
         "GROUP_RANK",
         "ROLE_RANK",
+        "ROLE_NAME",
         "WORLD_SIZE",
         "LOCAL_WORLD_SIZE",
         "GROUP_WORLD_SIZE",
@@ -157,13 +158,15 @@ class ColdLauncher:
 class WarmHandle:
     """A world forked by a host."""
 
-    def __init__(self, host: WarmLauncher, box: Mailbox) -> None:
+    def __init__(self, host: subprocess.Popen[bytes], box: Mailbox) -> None:
         self._host = host
         self._box = box
 
     def ended(self) -> Ended | None:
+        # In this order: a host that is gone has written all it ever will.
+        gone = self._host.poll() is not None
         ended = self._box.ended()
-        if ended is None and not self._host.is_running():
+        if ended is None and gone:
             return Ended({}, "the process that forks the ranks is gone")
         return ended
 
@@ -198,16 +201,14 @@ class WarmLauncher:
                 )
         return self._process
 
-    def is_running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
     def start(self, spec: LaunchSpec, box: Mailbox) -> WarmHandle:
-        pipe: IO[bytes] | None = self._running().stdin
+        host = self._running()
+        pipe: IO[bytes] | None = host.stdin
         assert pipe is not None
         with contextlib.suppress(BrokenPipeError):  # it has just died: `ended` of this world will say so
             pipe.write(os.fsencode(box.folder) + b"\n")
             pipe.flush()
-        return WarmHandle(self, box)
+        return WarmHandle(host, box)
 
     def close(self) -> None:
         if self._process is None:

@@ -125,9 +125,14 @@ def _crashed(
 ) -> Judgement | None:
     if view.exits is None and view.now - min(lost_inside.values()) < limits.exits:
         return None
-    told = [rank for rank in sorted(view.exits or {}) if rank in missing]
-    first = told[0] if told else min(lost_inside, key=lambda rank: (lost_inside[rank], rank))
-    how = (view.exits or {}).get(first) if told else None
+    exits = view.exits or {}
+    told = [rank for rank in exits if rank in missing]
+    # A launcher ends the other ranks by SIGTERM once one is gone: those come last.
+    first = min(
+        told or lost_inside,
+        key=lambda rank: (exits.get(rank) == "SIGTERM", lost_inside.get(rank, view.now), rank),
+    )
+    how = exits.get(first)
     reason = f"rank {first} was lost: {how or 'it ended without an error code (exit code 0)'}"
     inside = tuple(rank for rank in missing if rank not in view.lost)
     return Judgement(Verdict.CRASHED, reason, first, inside, "a rank was lost")
