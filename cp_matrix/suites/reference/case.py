@@ -87,12 +87,15 @@ def problem_of(params: Mapping[str, Any]) -> Problem:
     padded = padding == "padded"
     if padded and layout is not Layout.THD:
         raise ValueError(f"padding between sequences means nothing for {layout.value}, only for thd")
+    window = params.get("window")
+    if window is not None and (type(window) is not int or window < 1):
+        raise ValueError(f"window is {window!r}; it must be a positive number of positions, or None")
     where: Sequences
     if layout is Layout.THD:
         where, batch = sequences.packed(batch, seqlen, padded=padded), 1
     else:
         where = sequences.single(seqlen)
-    attention = Attention(where, params["mask"] == "causal", params.get("window"), head_dim**-0.5)
+    attention = Attention(where, params["mask"] == "causal", window, head_dim**-0.5)
     v_head_dim = int(params.get("v_head_dim") or head_dim)
     return Problem(DTYPES[params["dtype"]], batch, heads, kv_heads, head_dim, v_head_dim, attention)
 

@@ -13,9 +13,9 @@ import torch
 SLOT_MULTIPLE = 16
 
 #: Of a packed batch: each sequence's share of ``seqlen``, and how many tokens padding takes from it.
-#: The last two paddings are wider than a chunk, so that some chunks hold nothing but padding.
+#: The second sequence is so short that its last chunk holds nothing but padding.
 _SHARES = (0.75, 0.25, 1.0, 0.5)
-_PADDING = (3, 7, 13, 1)
+_PADDING = (3, 9, 13, 1)
 
 
 class Span(NamedTuple):

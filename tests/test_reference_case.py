@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+import torch
+from worlds import Ranks, ranks
+
+from cp_matrix.results import TensorError
+from cp_matrix.suites.reference import case, run_case
+from cp_matrix.worker.context import Context, World
+
+BASE: Mapping[str, Any] = {
+    "batch": 2, "seqlen": 64, "heads": 4, "kv_heads": 4, "head_dim": 16, "v_head_dim": 16, "mask": "causal",
+    "window": None, "dtype": "float64", "qkv_format": "bshd", "padding": "unpadded", "cp_comm_type": "p2p",
+}  # fmt: skip
+FORMATS = [("bshd", "unpadded"), ("sbhd", "unpadded"), ("thd", "unpadded"), ("thd", "padded")]
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Ranks]:
+    with ranks(2) as world:
+        yield world
+
+
+@pytest.fixture(scope="module")
+def four() -> Iterator[Ranks]:
+    with ranks(4) as world:
+        yield world
+
+
+def measured(world: World, params: Mapping[str, Any]) -> list[TensorError]:
+    context = Context(world, seed=0)
+    run_case(params, context)
+    return context.metrics
+
+
+def assert_passes(world: Ranks, **changed: Any) -> None:
+    wrong = [
+        (rank, metric)
+        for rank, metrics in enumerate(world.call(measured, {**BASE, **changed}))
+        for metric in metrics
+        if not metric.ok
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize(("qkv_format", "padding"), FORMATS)
+@pytest.mark.parametrize("mask", case.MASKS)
+@pytest.mark.parametrize("cp_comm_type", ["p2p", "all_gather", "a2a"])
+def test_two_ranks_agree_with_one(
+    two: Ranks, cp_comm_type: str, mask: str, qkv_format: str, padding: str
+) -> None:
+    assert_passes(two, cp_comm_type=cp_comm_type, mask=mask, qkv_format=qkv_format, padding=padding)
+
+
+@pytest.mark.parametrize(("qkv_format", "padding"), FORMATS)
+@pytest.mark.parametrize("mask", case.MASKS)
+@pytest.mark.parametrize("cp_comm_type", case.SCHEMES)
+def test_four_ranks_agree_with_one(
+    four: Ranks, cp_comm_type: str, mask: str, qkv_format: str, padding: str
+) -> None:
+    assert_passes(four, cp_comm_type=cp_comm_type, mask=mask, qkv_format=qkv_format, padding=padding)
+
+
+@pytest.mark.parametrize("cp_comm_type", case.SCHEMES)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_lower_precision_stays_within_its_tolerance(four: Ranks, cp_comm_type: str, dtype: str) -> None:
+    assert_passes(four, cp_comm_type=cp_comm_type, dtype=dtype)
+
+
+@pytest.mark.parametrize("cp_comm_type", case.SCHEMES)
+def test_grouped_query_heads_and_other_value_heads_agree(four: Ranks, cp_comm_type: str) -> None:
+    assert_passes(four, cp_comm_type=cp_comm_type, heads=8, kv_heads=4, v_head_dim=8)
+
+
+@pytest.mark.parametrize("cp_comm_type", ["all_gather", "a2a"])
+@pytest.mark.parametrize("mask", case.MASKS)
+def test_sliding_windows_agree(two: Ranks, cp_comm_type: str, mask: str) -> None:
+    assert_passes(two, cp_comm_type=cp_comm_type, mask=mask, window=11)
+
+
+def test_result_and_all_gradients_are_compared(two: Ranks) -> None:
+    for metrics in two.call(measured, BASE):
+        assert [metric.name for metric in metrics] == ["out", "dq", "dk", "dv"]
+
+
+def answers(world: World, seeds: tuple[int, ...]) -> list[torch.Tensor]:
+    return [case.solve(case.problem_of(BASE), Context(world, seed)).expected.out for seed in seeds]
+
+
+def test_every_rank_makes_the_same_inputs(two: Ranks) -> None:
+    first, second = two.call(answers, (7,))
+    assert torch.equal(first[0], second[0])
+
+
+def test_another_seed_makes_other_inputs(two: Ranks) -> None:
+    one, other = two.call(answers, (7, 8))[0]
+    assert not torch.equal(one, other)
+
+
+def solutions(world: World, cases: list[Mapping[str, Any]]) -> int:
+    made = []
+    solve = case.solve
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(case, "solve", lambda *args: made.append(args) or solve(*args))
+        for params in cases:
+            run_case(params, Context(world, seed=99))
+    return len(made)
+
+
+def test_the_one_rank_attention_is_computed_once_for_all_schemes(two: Ranks) -> None:
+    cases = [{**BASE, "cp_comm_type": name} for name in ("p2p", "all_gather", "a2a")]
+    assert two.call(solutions, cases) == [1, 1]
+
+
+@pytest.mark.parametrize("name", ["dtype", "mask", "qkv_format", "padding", "cp_comm_type"])
+def test_a_value_that_means_nothing_is_refused_by_name(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} is 'bogus'"):
+        case.problem_of({**BASE, name: "bogus"})
+
+
+@pytest.mark.parametrize("name", ["dtype", "seqlen", "cp_comm_type"])
+def test_a_missing_parameter_is_named(name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        case.problem_of({key: value for key, value in BASE.items() if key != name})
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"padding": "padded"}, {"kv_heads": 3}, {"window": 0}, {"window": "wide"}],
+    ids=["padding without thd", "heads not in groups", "an empty window", "a window in words"],
+)
+def test_parameters_that_do_not_fit_together_are_refused(changed: Mapping[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(changed)).split("_")[0]):
+        case.problem_of({**BASE, **changed})
+
+
+def test_head_sizes_default_to_those_of_the_queries() -> None:
+    spare = {key: value for key, value in BASE.items() if key not in ("kv_heads", "v_head_dim")}
+    assert case.problem_of(spare) == case.problem_of(BASE)
