@@ -21,8 +21,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
-#: Its settings are made at import and unknown to type checkers.
-_cudnn: Any = torch.backends.cudnn
+from cp_matrix.worker import precision
 
 #: Written by libraries as they load or run, on purpose and once; not a case's doing.
 _QUIET_VARIABLES = frozenset(
@@ -37,6 +36,8 @@ class Setting:
     name: str
     read: Callable[[], Any]
     write: Callable[[Any], None]
+    #: Says what changed, from the value before and the one after.
+    show: Callable[[Any, Any], str] = "from {} to {}".format
 
 
 def _set_grad_enabled(enabled: bool) -> None:
@@ -51,25 +52,6 @@ def _set_default_device(device: torch.device) -> None:
     # Setting it to the CPU is not the same as not setting it: every factory call would then pass
     # through a function mode.
     torch.set_default_device(None if device == torch.device("cpu") else device)
-
-
-def _matmul_precision() -> tuple[str, str]:
-    return torch.get_float32_matmul_precision(), torch.backends.cuda.matmul.fp32_precision
-
-
-def _set_matmul_precision(value: tuple[str, str]) -> None:
-    # The older switch first: torch refuses to read it once the two disagree.
-    torch.set_float32_matmul_precision(value[0])
-    if torch.backends.cuda.matmul.fp32_precision != value[1]:
-        torch.backends.cuda.matmul.fp32_precision = value[1]
-
-
-def _convolution_precision() -> str:
-    return str(_cudnn.conv.fp32_precision)
-
-
-def _set_convolution_precision(value: str) -> None:
-    _cudnn.conv.fp32_precision = value
 
 
 def _set_import_path(value: tuple[str, ...]) -> None:
@@ -92,14 +74,13 @@ SETTINGS: tuple[Setting, ...] = (
         ),
         _set_deterministic,
     ),
-    Setting("precision of float32 matrix products", _matmul_precision, _set_matmul_precision),
-    Setting("precision of float32 convolutions", _convolution_precision, _set_convolution_precision),
+    Setting("float32 precision", precision.read, precision.write, precision.difference),
     Setting("cuDNN benchmark", lambda: torch.backends.cudnn.benchmark, _set_cudnn_flag("benchmark")),
     Setting(
         "cuDNN deterministic", lambda: torch.backends.cudnn.deterministic, _set_cudnn_flag("deterministic")
     ),
     Setting("threads", torch.get_num_threads, torch.set_num_threads),
-    Setting("sys.path", lambda: tuple(sys.path), _set_import_path),
+    Setting("sys.path", lambda: tuple(sys.path), _set_import_path, "".format),
 )
 
 
@@ -211,15 +192,17 @@ class Snapshot:
             after = setting.read()
             if after != before:
                 setting.write(before)
-                shown = "" if setting.name == "sys.path" else f" from {before} to {after}"
-                leaks.append(f"{setting.name} changed{shown}")
+                leaks.append(f"{setting.name} changed {setting.show(before, after)}".rstrip())
         return leaks
 
     def _restore_directory(self) -> list[str]:
         now = _working_directory()
         if now == self.directory:
             return []
-        os.chdir(self.directory)
+        try:
+            os.chdir(self.directory)
+        except OSError as error:
+            return [f"working directory changed to {now}; it cannot be changed back: {error}"]
         return [f"working directory changed to {now}"]
 
 
