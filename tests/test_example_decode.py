@@ -70,3 +70,10 @@ def test_the_command_in_its_readme_passes(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     suites = junitparser.JUnitXml.fromfile(str(junit))
     assert (suites.tests, suites.failures, suites.errors) == (32, 0, 0)
+
+
+def test_the_matrix_in_the_guide_has_nothing_wrong_with_it(tmp_path: Path) -> None:
+    guide = (ROOT / "docs" / "own-kernel.md").read_text(encoding="utf-8")
+    matrix = tmp_path / "guide.yaml"
+    matrix.write_text(guide.split("```yaml\n")[1].split("```")[0], encoding="utf-8")
+    assert check(load(matrix)) == []

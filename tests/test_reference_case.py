@@ -140,3 +140,13 @@ def test_parameters_that_do_not_fit_together_are_refused(changed: Mapping[str, A
 def test_head_sizes_default_to_those_of_the_queries() -> None:
     spare = {key: value for key, value in BASE.items() if key not in ("kv_heads", "v_head_dim")}
     assert case.problem_of(spare) == case.problem_of(BASE)
+
+
+def test_products_are_exact_whatever_was_allowed_before() -> None:
+    torch.set_float32_matmul_precision("high")
+    try:
+        with case.full_precision():
+            during = torch.get_float32_matmul_precision()
+        assert (during, torch.get_float32_matmul_precision()) == ("highest", "high")
+    finally:
+        torch.set_float32_matmul_precision("highest")

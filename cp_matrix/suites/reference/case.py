@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,6 +128,17 @@ def solve(problem: Problem, context: Context) -> Answer:
     return Answer(q, k, v, dout, expected)
 
 
+@contextlib.contextmanager
+def full_precision() -> Iterator[None]:
+    """Multiply float32 as float32: some GPU containers allow TF32, ten bits of mantissa, by default."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 def scheme_of(name: str, attention: Attention, context: Context) -> Scheme:
     """The scheme ``cp_comm_type`` names, over this world's ranks."""
     if name == "p2p":
@@ -138,6 +150,7 @@ def scheme_of(name: str, attention: Attention, context: Context) -> Scheme:
     return a2a_p2p(attention, *context.grid(INNER))
 
 
+@full_precision()
 def run_case(params: Mapping[str, Any], context: Context) -> None:
     """Attention over a sequence dealt to all ranks, forward and backward, against one rank's.
 
