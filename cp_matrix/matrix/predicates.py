@@ -142,7 +142,7 @@ class Expression:
                 raise ExpressionError("this operator is not part of the language", self.offset(node), hint)
             case ast.Compare(ops=signs, comparators=comparators):
                 for sign, right in zip(signs, comparators, strict=True):
-                    word = isinstance(right, ast.Constant) and right.value in (None, True, False)
+                    word = isinstance(right, ast.Constant) and isinstance(right.value, (bool, type(None)))
                     if isinstance(sign, (ast.Is, ast.IsNot)) and not word:
                         raise ExpressionError(
                             "'is' takes None, True or False", self.offset(right), "compare with =="
@@ -178,28 +178,33 @@ class Expression:
 
     def _culprit(self, node: ast.expr, names: Mapping[str, Any]) -> ast.expr:
         """The innermost part that fails by itself; parts that short-circuiting leaves out are not tried."""
-        for part in self._evaluated(node, names):
+        for part, must_be_true_or_false in self._evaluated(node, names):
             try:
-                _run(part, names)
+                value = _run(part, names)
             except (TypeError, NameError):
                 return self._culprit(part, names)
+            if must_be_true_or_false and not isinstance(value, bool):
+                return part
         return node
 
-    def _evaluated(self, node: ast.expr, names: Mapping[str, Any]) -> Iterator[ast.expr]:
+    def _evaluated(self, node: ast.expr, names: Mapping[str, Any]) -> Iterator[tuple[ast.expr, bool]]:
         match node:
             case ast.BoolOp(op=op, values=values):
                 stop = isinstance(op, ast.Or)
                 for value in values:
-                    yield value
+                    yield value, True
                     if _run(value, names) is stop:
                         return
             case ast.IfExp(test=test, body=body, orelse=orelse):
-                yield test
-                yield body if _run(test, names) else orelse
+                yield test, True
+                yield (body if _run(test, names) else orelse), False
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                yield operand, True
             case ast.Call(args=args):
-                yield from args
+                yield from ((argument, False) for argument in args)
             case _:
-                yield from (child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))
+                children = ast.iter_child_nodes(node)
+                yield from ((child, False) for child in children if isinstance(child, ast.expr))
 
 
 def literals(expression: Expression) -> Iterator[Any]:
