@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
@@ -137,8 +138,12 @@ class Context:
             self.phases[name] = self.phases.get(name, 0.0) + time.perf_counter() - start
 
     def record(self, name: str, value: float | str) -> None:
-        """Keep a figure of your own beside the verdict."""
-        self.values[name] = value
+        """Keep a figure of your own beside the verdict.
+
+        Raises:
+            TypeError, ValueError: it is neither text nor one number.
+        """
+        self.values[str(name)] = value if isinstance(value, str) else float(value)
 
     def compare(
         self,
@@ -156,6 +161,9 @@ class Context:
         ``rmse_bound`` also the root mean square error must be at most that. A value that is not
         finite, or a shape that differs, is a mismatch. All comparisons of a case are made; the case
         fails after its function has returned, with all mismatches in one `ToleranceError`.
+
+        Raises:
+            ValueError: a tolerance is not finite; nothing would be outside it.
         """
         metric = compare_tensors(name, actual, expected, atol=atol, rtol=rtol, rmse_bound=rmse_bound)
         self.metrics.append(metric)
@@ -179,8 +187,12 @@ def compare_tensors(
 ) -> TensorError:
     """Measure how far ``actual`` is from ``expected`` (same shape, any floating dtype)."""
 
+    if not all(map(math.isfinite, (atol, rtol, rmse_bound or 0.0))):
+        raise ValueError(f"{name}: atol={atol}, rtol={rtol}, rmse_bound={rmse_bound} must be finite")
+
     def result(max_abs: float | None, rmse: float | None, detail: str) -> TensorError:
-        return TensorError(name, max_abs, rmse, atol, rtol, rmse_bound, not detail, detail)
+        bound = None if rmse_bound is None else float(rmse_bound)
+        return TensorError(name, max_abs, rmse, float(atol), float(rtol), bound, not detail, detail)
 
     if actual.shape != expected.shape:
         return result(None, None, f"shape {list(actual.shape)}, expected {list(expected.shape)}")

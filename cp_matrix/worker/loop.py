@@ -12,6 +12,7 @@ import datetime
 import faulthandler
 import gc
 import importlib
+import math
 import os
 import signal
 import sys
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from cp_matrix.facts.nccl import SHARES_GPUS, loaded_version
 from cp_matrix.mailbox import STACKS_SIGNAL, After, LaunchSpec, Mailbox, Order, Ready
 from cp_matrix.results import LogSpan, RankError, RankRecord
 
@@ -36,6 +38,10 @@ class BadForkError(Exception):
     """This process cannot use CUDA because its parent already did."""
 
 
+class SharedGpuError(Exception):
+    """Ranks of this world share a GPU, and the NCCL that was loaded cannot do that."""
+
+
 CaseFunction = Callable[[Mapping[str, Any], Any], None]
 
 
@@ -45,14 +51,17 @@ def clean(text: str) -> str:
 
 
 def rank_error(error: BaseException) -> RankError:
-    """An exception as a record; survives exceptions whose own ``__str__`` raises."""
+    """An exception as a record, whatever its class does when asked for its text, notes or cause."""
+    name = type(error).__name__
     try:
         message = str(error)
-    except Exception as broken:  # noqa: BLE001 - the case's own class may do anything; its name is still known
+    except BaseException as broken:  # noqa: BLE001 - the case's own class may do anything; its name is still known
         message = f"<its text cannot be had: {type(broken).__name__}>"
-    frames = traceback.TracebackException.from_exception(error, capture_locals=False)
-    text = "".join(frames.format())
-    return RankError(type(error).__name__, clean(message), clean(text))
+    try:
+        text = "".join(traceback.TracebackException.from_exception(error).format())
+    except BaseException:  # noqa: BLE001 - the same; the frames are Python's own
+        text = "".join([*traceback.format_tb(error.__traceback__), f"{name}: {message}\n"])
+    return RankError(name, clean(message), clean(text))
 
 
 def die_with_parent() -> None:
@@ -74,7 +83,7 @@ class RankLog:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.shown = shown
         self._file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        self._streams = (sys.__stdout__, sys.__stderr__)
+        self._streams: dict[int, Any] = {1: sys.__stdout__, 2: sys.__stderr__}
         self.attach()
 
     @property
@@ -83,27 +92,39 @@ class RankLog:
 
     def attach(self) -> None:
         """Point the standard streams at the log again; streams that were closed are opened anew."""
-        for number in (1, 2):
+        for number, stream in self._streams.items():
             os.dup2(self._file, number)
-        sys.stdout = self._opened(sys.__stdout__, 1)
-        sys.stderr = self._opened(sys.__stderr__, 2)
-        sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr  # type: ignore[misc]
-
-    @staticmethod
-    def _opened(stream: Any, number: int) -> Any:
-        if stream is None or stream.closed or stream.fileno() != number:
-            return open(number, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
-        return stream
+            if not _writes_to(stream, number):
+                self._streams[number] = _open(number)
+        sys.stdout = sys.__stdout__ = self._streams[1]  # type: ignore[misc]
+        sys.stderr = sys.__stderr__ = self._streams[2]  # type: ignore[misc]
 
     def flush(self) -> None:
-        for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
-            with contextlib.suppress(
-                ValueError, OSError, AttributeError
-            ):  # a case may have closed or replaced it
-                stream.flush()  # type: ignore[union-attr]
+        for stream in (sys.stdout, sys.stderr, *self._streams.values()):
+            with contextlib.suppress(Exception):  # a case may have closed it, or put anything in its place
+                stream.flush()
+
+    def write(self, text: str) -> None:
+        """Append to the log past the streams, which may be the case's own by now."""
+        self.flush()
+        data = memoryview(text.encode("utf-8", "backslashreplace"))
+        with contextlib.suppress(OSError):  # no room: the record says the same
+            while data:
+                data = data[os.write(self._file, data) :]
 
     def size(self) -> int:
         return os.fstat(self._file).st_size
+
+
+def _open(number: int) -> Any:
+    return open(number, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
+
+
+def _writes_to(stream: Any, number: int) -> bool:
+    try:
+        return not stream.closed and stream.fileno() == number
+    except (AttributeError, ValueError):  # none at all, or its buffer was detached
+        return False
 
 
 def load_suite(name: str) -> CaseFunction:
@@ -119,7 +140,7 @@ def load_suite(name: str) -> CaseFunction:
             function = getattr(function, part)
     except BaseException as error:  # also SystemExit: a module that exits as it is imported
         shown = rank_error(error)
-        text = f"{shown.type}: {shown.message}".strip(": ").splitlines()[0]
+        text = f"{shown.type}: {shown.message}".strip(": ").partition("\n")[0]
         raise SuiteError(f"suite {name} cannot be imported: {text}") from error
     if not callable(function):
         raise SuiteError(f"suite {name} is a {type(function).__name__}, not a function")
@@ -203,8 +224,7 @@ class Rank:
         peak = isolation.peak_memory()
         if error is not None:
             shown = rank_error(error)
-            with contextlib.suppress(ValueError, OSError, AttributeError):  # a case may have closed it
-                sys.stderr.write(shown.traceback)
+            self.log.write(shown.traceback)
         self.log.flush()
         record = RankRecord(
             case=order.case,
@@ -215,12 +235,26 @@ class Rank:
             seconds=seconds,
             error=None if error is None else shown,
             metrics=tuple(context.metrics),
-            values={clean(k): clean(v) if isinstance(v, str) else v for k, v in context.values.items()},
+            values={clean(name): _storable(value) for name, value in context.values.items()},
             phases=dict(context.phases),
             peak_memory=peak,
             log=LogSpan(self.log.shown, log_start, self.log.size()),
         )
-        self.box.put_record(number, record)
+        try:
+            self.box.put_record(number, record)
+        except (TypeError, ValueError) as unstorable:
+            # What the case left in its metrics is no JSON. It must not pass without them.
+            record = RankRecord(
+                case=order.case,
+                attempt=order.attempt,
+                rank=rank,
+                ok=False,
+                started=started,
+                seconds=seconds,
+                error=rank_error(unstorable),
+                log=record.log,
+            )
+            self.box.put_record(number, record)
         self.log.attach()
         del error, context
         leaks = snapshot.restore(self.world.group_names() - groups_before)
@@ -228,6 +262,12 @@ class Rank:
         isolation.collect()
         self.box.put_after(number, rank, After(tuple(map(clean, leaks)), unhealthy))
         return record.ok and not unhealthy
+
+
+def _storable(value: float | str) -> float | str:
+    if isinstance(value, str):
+        return clean(value)
+    return value if math.isfinite(value) else str(value)  # JSON has no infinity
 
 
 def _device(spec: LaunchSpec, rank: int) -> Any:
@@ -242,6 +282,16 @@ def _device(spec: LaunchSpec, rank: int) -> Any:
     return torch.device("cuda", visible.index(name))
 
 
+def _check_nccl() -> None:
+    loaded = loaded_version(os.environ)
+    if loaded is None or loaded < SHARES_GPUS:
+        shown = "unknown" if loaded is None else ".".join(map(str, loaded))
+        raise SharedGpuError(
+            f"ranks that share a GPU need NCCL 2.30 or later, this process loaded {shown}: "
+            "install nvidia-nccl-cu13>=2.30, or preload a newer one with LD_PRELOAD"
+        )
+
+
 def _join(box: Mailbox, spec: LaunchSpec, rank: int, device: Any) -> Any:
     """Make the process group over a file in the mailbox, and prove that the ranks can talk."""
     import torch
@@ -251,6 +301,8 @@ def _join(box: Mailbox, spec: LaunchSpec, rank: int, device: Any) -> Any:
     from cp_matrix.worker.context import World
 
     backend = "gloo" if device.type == "cpu" else "nccl"
+    if device.type == "cuda" and len(set(spec.devices)) < spec.world_size:
+        _check_nccl()
     if device.type == "cuda":
         torch.cuda.set_device(device)
     store = FileStore(str(box.folder / "process_group"), spec.world_size)
