@@ -60,7 +60,8 @@ def rank_error(error: BaseException) -> RankError:
     try:
         text = "".join(traceback.TracebackException.from_exception(error).format())
     except BaseException:  # noqa: BLE001 - the same; the frames are Python's own
-        text = "".join([*traceback.format_tb(error.__traceback__), f"{name}: {message}\n"])
+        frames = BaseException.__dict__["__traceback__"].__get__(error)
+        text = "".join([*traceback.format_tb(frames), f"{name}: {message}\n"])
     return RankError(name, clean(message), clean(text))
 
 

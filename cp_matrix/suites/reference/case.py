@@ -17,6 +17,7 @@ from cp_matrix.suites.reference.layout import Layout, from_heads_first
 from cp_matrix.suites.reference.p2p import P2P
 from cp_matrix.suites.reference.scheme import Scheme, attend
 from cp_matrix.suites.reference.sequences import Sequences, shard_index
+from cp_matrix.worker import precision
 from cp_matrix.worker.context import Context
 
 SCHEMES = ("p2p", "all_gather", "a2a", "a2a+p2p")
@@ -131,12 +132,12 @@ def solve(problem: Problem, context: Context) -> Answer:
 @contextlib.contextmanager
 def full_precision() -> Iterator[None]:
     """Multiply float32 as float32: some GPU containers allow TF32, ten bits of mantissa, by default."""
-    before = torch.get_float32_matmul_precision()
+    before = precision.read()
     torch.set_float32_matmul_precision("highest")
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        precision.write(before)
 
 
 def scheme_of(name: str, attention: Attention, context: Context) -> Scheme:
