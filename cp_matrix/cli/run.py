@@ -48,6 +48,7 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
 @click.option(
     "--batch-size",
     type=BatchSize(),
+    metavar="N|all",
     default="16",
     show_default=True,
     help="Cases one world may take: 1 isolates every case, 'all' keeps a world while it is healthy.",
@@ -237,30 +238,30 @@ class Run:
         from cp_matrix.run.folder import RunFolderLostError
         from cp_matrix.run.interrupt import Interrupts
 
-        guard = reaper.start(self._driver.mark)
         full: RunFolderLostError | None = None
-        self._console.start()
-        try:
-            with Interrupts(self._driver) as interrupts:
-                try:
-                    batch_size = self._options.batch_size
-                    shown = "all" if math.isinf(batch_size) else str(int(batch_size))
-                    self._driver.run(sys.argv, shown, self._notices)
-                    code = self._exit_code(interrupts.exit_code, flaky_fails, min_run)
-                    self._driver.finish(code, time.monotonic() - self._began)
-                except RunFolderLostError as error:
-                    full, code = error, error.exit_code
-        finally:
-            left = processes.sweep(self._driver.mark)
-            reaper.finish(guard)
-            self._console.stop()
-        problems = [] if full is None else [str(full)]
-        if left:
-            problems.append(f"processes that do not die: {', '.join(map(str, left))}")
-        problems += self._write_reports(full is None)
-        self._show_closing()
-        for problem in problems:
-            click.echo(f"cp-matrix: error: {problem}", err=True)
+        # Also while the reports are written: one Ctrl-C too many must not cost them.
+        with Interrupts(self._driver) as interrupts:
+            guard = reaper.start(self._driver.mark)
+            self._console.start()
+            try:
+                batch_size = self._options.batch_size
+                shown = "all" if math.isinf(batch_size) else str(int(batch_size))
+                self._driver.run(sys.argv, shown, self._notices)
+                code = self._exit_code(interrupts.exit_code, flaky_fails, min_run)
+                self._driver.finish(code, time.monotonic() - self._began)
+            except RunFolderLostError as error:
+                full, code = error, error.exit_code
+            finally:
+                left = processes.sweep(self._driver.mark)
+                reaper.finish(guard)
+                self._console.stop()
+            problems = [] if full is None else [str(full)]
+            if left:
+                problems.append(f"processes that do not die: {', '.join(map(str, left))}")
+            problems += self._write_reports(full is None)
+            self._show_closing()
+            for problem in problems:
+                click.echo(f"cp-matrix: error: {problem}", err=True)
         if problems and code in (ExitCode.PASSED, ExitCode.NOTHING_TO_RUN):
             code = ExitCode.INTERNAL
         return int(code)
@@ -345,7 +346,8 @@ def _slots(chosen: Chosen) -> Slots:
     widest = max((case.world_size for case in chosen.plan.runnable), default=1)
     if facts["device"] == "cuda":
         gpus = tuple(str(gpu["visible"]) for gpu in facts["gpus"])
-        return Slots(gpus * _ranks_per_gpu(chosen))
+        labels = {str(gpu["visible"]): f"cuda:{gpu['index']}" for gpu in facts["gpus"]}
+        return Slots(gpus * _ranks_per_gpu(chosen), labels=labels)
     # More ranks than processors do not make gloo faster, but the widest world must fit.
     return Slots(("cpu",) * max(int(facts["cpu_count"]), widest))
 

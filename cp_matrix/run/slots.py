@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,8 @@ class Slots:
 
     places: tuple[str, ...]
     taken: tuple[str, ...] = ()
+    #: How a place is shown, where that differs: ``cuda:0`` rather than a GPU's long id.
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def free(self) -> int:
@@ -37,11 +39,15 @@ class Slots:
                     chosen.append(place)
         # Ranks that share a device are neighbours, so that a world's inner groups stay on one device.
         chosen.sort(key=self.places.index)
-        return Slots(self.places, (*self.taken, *chosen)), tuple(chosen)
+        return replace(self, taken=(*self.taken, *chosen)), tuple(chosen)
 
     def release(self, places: Sequence[str]) -> Slots:
         """The slots after a world has ended."""
         left = list(self.taken)
         for place in places:
             left.remove(place)
-        return Slots(self.places, tuple(left))
+        return replace(self, taken=tuple(left))
+
+    def label(self, place: str) -> str:
+        """How a person knows this place."""
+        return self.labels.get(place, place)
