@@ -309,8 +309,6 @@ class Run:
         }
 
     def _show_closing(self) -> None:
-        from rich.text import Text
-
         from cp_matrix.report.closing import closing
 
         lines = closing(
@@ -319,7 +317,7 @@ class Run:
             folder=_shown(self._folder.path),
             width=self._console.width,
         )
-        self._console.show([*lines, Text(f"report: {_shown(self._folder.path)}", style="dim")])
+        self._console.show(lines)
 
 
 def _shown(path: Path) -> Path:

@@ -60,12 +60,16 @@ def closing(
         _flaky(record, width),
         _leaks(record, width),
         *_failures(record, cases, command, folder, width),
-        _sum(record, width),
+        [*_place(folder), *_sum(record, width)],
     ]
     lines: list[Text] = []
     for section in filter(None, sections):
         lines += [Text(), *section]
     return lines
+
+
+def _place(folder: Path | None) -> list[Text]:
+    return [] if folder is None else [Text(f"report: {folder}", style="dim")]
 
 
 def _sum(record: RunRecord, width: int | None) -> list[Text]:
