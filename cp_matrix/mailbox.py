@@ -105,14 +105,19 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write ``path`` so that no reader ever sees a part of it."""
+    """Write ``path`` so that no reader ever sees a part of it.
+
+    Raises:
+        OSError: it cannot be written; names the file.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
             file.write(data)
         temporary.replace(path)
-    except OSError:
+    except OSError as error:
         temporary.unlink(missing_ok=True)
+        error.filename = str(path)
         raise
 
 
@@ -143,6 +148,11 @@ class Mailbox:
         except FileNotFoundError:
             return None
         return msgspec.json.decode(data, type=kind)
+
+    def discard_unfinished(self) -> None:
+        """Remove what a rank was writing when it was killed."""
+        for path in self.folder.glob("*/.*.tmp"):
+            path.unlink(missing_ok=True)
 
     def _has(self, name: str) -> bool:
         return (self.folder / name).exists()

@@ -29,6 +29,8 @@ from cp_matrix.run.world import World
 
 #: A kind of world that dies this often in a row before it takes a case is given up.
 MOST_FAILED_STARTS = 3
+#: Start errors that another try cannot mend; see ``worker/loop.py``.
+FINAL_ERRORS = frozenset({"SuiteError", "SharedGpuError"})
 _TURN = 0.003
 
 Environment = tuple[tuple[str, str], ...]
@@ -141,13 +143,14 @@ class Driver:
         for notice in notices:
             self._notice(notice)
         try:
-            while (self._queue or self._worlds) and not self._stop_reason:
-                if not self._turn():
-                    time.sleep(_TURN)
-                for observer in self._observers:
-                    observer.tick()
-            if self._stop_reason:
-                self._abandon()
+            with self._folder.needed():
+                while (self._queue or self._worlds) and not self._stop_reason:
+                    if not self._turn():
+                        time.sleep(_TURN)
+                    for observer in self._observers:
+                        observer.tick()
+                if self._stop_reason:
+                    self._abandon()
         finally:
             for world in self._worlds:
                 world.end()
@@ -270,7 +273,7 @@ class Driver:
                 time=time.time(),
                 launch=launch,
                 world_size=kind.world_size,
-                devices=tuple(place if place == "cpu" else f"cuda:{place}" for place in places),
+                devices=tuple(map(self._slots.label, places)),
                 start=self._start,
             )
         )
@@ -367,7 +370,7 @@ class Driver:
         reason = f"{who}{what}"
         log = f"logs/{world.launch}/" + (f"rank{rank}.log" if rank is not None else "launcher.log")
         self._end(world, f"could not start: {reason}")
-        if error.type == "SuiteError":
+        if error.type in FINAL_ERRORS:
             self._give_up(world.kind, f"{what} (the traceback is in {log})")
         elif error.type == "BadForkError" and world.start == "warm":
             self._fall_back(what)

@@ -18,7 +18,8 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -84,18 +85,34 @@ class RunFolder:
         try:
             written = self._events.write(data)
         except OSError as error:
-            raise self._full(error) from error
+            raise self._lost(error) from error
         if written != len(data):
-            raise self._full(OSError(f"only {written} of {len(data)} bytes were written"))
+            raise self._lost(OSError(f"only {written} of {len(data)} bytes were written"))
 
     def put_result(self, result: CaseResult) -> None:
-        """Write the verdict of one case."""
-        try:
-            write_atomically(self.path / "results" / f"{result.hash}.json", msgspec.json.encode(result))
-        except OSError as error:
-            raise self._full(error) from error
+        """Write the verdict of one case.
 
-    def _full(self, error: OSError) -> RunFolderLostError:
+        Raises:
+            RunFolderLostError: it cannot be written.
+        """
+        with self.needed():
+            write_atomically(self.path / "results" / f"{result.hash}.json", msgspec.json.encode(result))
+
+    @contextmanager
+    def needed(self) -> Iterator[None]:
+        """Make an error about a file in this folder one about the folder.
+
+        Raises:
+            RunFolderLostError: instead of the OSError.
+        """
+        try:
+            yield
+        except OSError as error:
+            if isinstance(error.filename, str) and Path(error.filename).is_relative_to(self.path):
+                raise self._lost(error) from error
+            raise
+
+    def _lost(self, error: OSError) -> RunFolderLostError:
         return RunFolderLostError(
             f"the run folder cannot be written: {error.strerror or error}",
             where=str(self.path),

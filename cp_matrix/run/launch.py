@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Protocol
 
-from cp_matrix.mailbox import Ended, LaunchSpec, Mailbox
-from cp_matrix.run import processes
+from cp_matrix.mailbox import Ended, LaunchSpec, Mailbox, ProcessId
+from cp_matrix.run import processes, scratch
 
 #: Everything torch is told to keep on the loopback interface; see SECURITY.md for what is left.
 LOOPBACK = {
@@ -134,6 +134,8 @@ class ColdLauncher:
             f"--rdzv-endpoint={folder / 'rendezvous'}",
             "--rdzv-conf=store_type=file",
             "--local-addr=127.0.0.1",
+            # Otherwise in the temporary folder, where a torchrun that is killed would leave it.
+            f"--log-dir={folder / 'agent'}",
             "--module",
             "cp_matrix.worker.loop",
             str(folder),
@@ -181,6 +183,7 @@ class WarmLauncher:
         self, environment: Mapping[str, str], suites: tuple[str, ...], import_path: tuple[str, ...], log: Path
     ) -> None:
         self._log = log
+        self._scratch = scratch.folder(environment[processes.MARK_VARIABLE])
         log.parent.mkdir(parents=True, exist_ok=True)
         self._environment = {
             **environment,
@@ -193,7 +196,7 @@ class WarmLauncher:
         if self._process is None or self._process.poll() is not None:
             with self._log.open("ab") as output:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "cp_matrix.worker.host"],
+                    [sys.executable, "-m", "cp_matrix.worker.host", str(self._scratch)],
                     stdin=subprocess.PIPE,
                     stdout=output,
                     stderr=subprocess.STDOUT,
@@ -222,17 +225,25 @@ class WarmLauncher:
         processes.kill(children)
 
 
-def end_ranks(box: Mailbox, world_size: int, *, timeout: float = 10.0) -> list[int]:
-    """Kill every rank of a world and all processes of their sessions.
+def end_world(handle: Handle, box: Mailbox, world_size: int, *, timeout: float = 10.0) -> list[int]:
+    """Kill every rank of a world, all processes of their sessions and all they started.
 
     Returns:
         Process ids that are still alive after ``timeout`` seconds (in an uninterruptible wait).
     """
     deadline = time.monotonic() + timeout
+    below = processes.descendants(_ranks(box, world_size))
+    handle.kill()
     while True:
-        ranks = [rank for number in range(world_size) if (rank := box.pid(number)) is not None]
-        left = set(processes.in_sessions(ranks)) | {rank.pid for rank in ranks if processes.is_alive(rank)}
+        ranks = _ranks(box, world_size)
+        left = set(processes.in_sessions(ranks))
+        left |= {one.pid for one in (*ranks, *below) if processes.is_alive(one)}
         if not left or time.monotonic() > deadline:
+            box.discard_unfinished()
             return sorted(left)
         processes.kill(left)
         time.sleep(0.002)
+
+
+def _ranks(box: Mailbox, world_size: int) -> list[ProcessId]:
+    return [rank for number in range(world_size) if (rank := box.pid(number)) is not None]

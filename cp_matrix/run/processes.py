@@ -23,6 +23,7 @@ MARK_VARIABLE = "CP_MATRIX_RUN"
 @dataclass(frozen=True)
 class _Stat:
     state: str
+    parent: int
     session: int
     start: int
 
@@ -38,7 +39,7 @@ def _stat(pid: int) -> _Stat | None:
         return None
     # The name in parentheses may itself hold spaces and parentheses.
     fields = text[text.rindex(")") + 2 :].split()
-    return _Stat(fields[0], int(fields[3]), int(fields[19]))
+    return _Stat(fields[0], int(fields[1]), int(fields[3]), int(fields[19]))
 
 
 def is_alive(process: ProcessId) -> bool:
@@ -69,6 +70,25 @@ def in_sessions(leaders: Iterable[ProcessId]) -> list[int]:
         stat = _stat(pid)
         if stat is not None and stat.alive and stat.session in wanted:
             found.append(pid)
+    return found
+
+
+def descendants(ancestors: Iterable[ProcessId]) -> list[ProcessId]:
+    """Living processes below these, whichever session they are in.
+
+    To be asked while the ancestors live: what they leave behind gets another parent.
+    """
+    stats = {pid: stat for pid in _all_pids() if (stat := _stat(pid)) is not None}
+    below: dict[int, list[int]] = {}
+    for pid, stat in stats.items():
+        below.setdefault(stat.parent, []).append(pid)
+    found = []
+    open_ = [one.pid for one in ancestors if one.pid in stats and stats[one.pid].start == one.start]
+    while open_:
+        for pid in below.get(open_.pop(), ()):
+            open_.append(pid)
+            if stats[pid].alive:
+                found.append(ProcessId(pid, stats[pid].start))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Ends a run's processes if the driver is killed.
+"""Ends a run's processes if the driver is killed, and removes what they kept in temporary files.
 
 A small process in a session of its own that holds one end of a pipe. The pipe closes when the
 driver ends, in whatever way; then everything that carries the run's mark is killed.
@@ -10,11 +10,24 @@ import os
 import subprocess
 import sys
 
-from cp_matrix.run import processes
+from cp_matrix.errors import RunFolderError
+from cp_matrix.run import processes, scratch
 
 
 def start(mark: str) -> subprocess.Popen[bytes]:
-    """Start the reaper of this run. Closing its standard input sets it off."""
+    """Make the run's scratch folder and start its reaper. Closing its standard input sets it off.
+
+    Raises:
+        RunFolderError: the scratch folder cannot be made.
+    """
+    try:
+        scratch.make(mark)
+    except OSError as error:
+        raise RunFolderError(
+            f"the folder for temporary files cannot be made: {error.strerror or error}",
+            where=str(scratch.folder(mark)),
+            hint="Name a folder that can be written with the variable TMPDIR.",
+        ) from error
     environment = {name: value for name, value in os.environ.items() if name != processes.MARK_VARIABLE}
     return subprocess.Popen(
         [sys.executable, "-m", "cp_matrix.run.reaper", mark],
@@ -27,7 +40,7 @@ def start(mark: str) -> subprocess.Popen[bytes]:
 
 
 def finish(reaper: subprocess.Popen[bytes]) -> None:
-    """Let the reaper end; it finds nothing to do."""
+    """Let the reaper end; it finds no process."""
     assert reaper.stdin is not None
     reaper.stdin.close()
     reaper.wait()
@@ -38,6 +51,7 @@ def main() -> None:
     while os.read(0, 1):
         pass
     processes.sweep(sys.argv[1], timeout=30.0)
+    scratch.remove(sys.argv[1])
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections import deque
@@ -136,8 +137,9 @@ class World:
         for rank in ranks:
             process = self.box.pid(rank)
             if process is not None and processes.is_alive(process):
-                os.kill(process.pid, STACKS_SIGNAL)
-                asked.append(rank)
+                with contextlib.suppress(ProcessLookupError):  # it has ended since
+                    os.kill(process.pid, STACKS_SIGNAL)
+                    asked.append(rank)
         deadline = time.monotonic() + _STACKS_WAIT
         sizes: dict[int, int] = {}
         while asked and time.monotonic() < deadline:
@@ -193,8 +195,7 @@ class World:
 
     def end(self) -> list[int]:
         """Kill every process of the world; what would not die."""
-        self.handle.kill()
-        return launching.end_ranks(self.box, self.size)
+        return launching.end_world(self.handle, self.box, self.size)
 
 
 def _with_after(record: RankRecord, leaks: tuple[str, ...], unhealthy: str) -> RankRecord:

@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import threading
 import traceback
 from multiprocessing import forkserver
@@ -41,7 +42,7 @@ def run_launch(folder: Path) -> None:
             start_method="forkserver",
             max_restarts=0,
             monitor_interval=0.02,
-            logs_specs=DefaultLogsSpecs(),
+            logs_specs=DefaultLogsSpecs(log_dir=str(folder / "agent")),
         )
         elastic_launch(config, main)(str(folder))
     except ChildFailedError as error:
@@ -57,6 +58,8 @@ def run_launch(folder: Path) -> None:
 def main() -> None:
     """Serve launches until standard input closes."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: never outlive the driver
+    # This process is killed in the end and cannot clean up; the driver removes this folder.
+    tempfile.tempdir = sys.argv[1]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the driver decides
     multiprocessing.set_start_method("forkserver")
     forkserver.set_forkserver_preload(["cp_matrix.worker.preload"])
@@ -66,6 +69,8 @@ def main() -> None:
 
     for line in sys.stdin:
         folder = Path(line.rstrip("\n"))
+        # Were it started anew by the launch's thread, it would die with that thread.
+        forkserver.ensure_running()
         threading.Thread(target=run_launch, args=(folder,), name=folder.name, daemon=True).start()
     os._exit(0)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -84,6 +85,20 @@ SETTINGS: tuple[Setting, ...] = (
 )
 
 
+def _stop_timers() -> list[str]:
+    """Stop alarms that would go off in a later case; one line for each."""
+    leaks = []
+    for name, which in (
+        ("alarm", signal.ITIMER_REAL),
+        ("virtual timer", signal.ITIMER_VIRTUAL),
+        ("profiling timer", signal.ITIMER_PROF),
+    ):
+        left, _ = signal.setitimer(which, 0.0)
+        if left:
+            leaks.append(f"{name} was set to go off in {left:.1f} s")
+    return leaks
+
+
 def _working_directory() -> str:
     try:
         return str(Path.cwd())
@@ -147,6 +162,7 @@ class Snapshot:
             expected_groups: names of process groups the world itself made meanwhile.
         """
         leaks = [*self._restore_environment(), *self._restore_settings(), *self._restore_directory()]
+        leaks += _stop_timers()
         for thread in threading.enumerate():
             if (thread.ident or 0) not in self.threads:
                 leaks.append(f"thread {thread.name!r} is still running")
