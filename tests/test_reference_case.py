@@ -9,6 +9,7 @@ from worlds import Ranks, ranks
 
 from cp_matrix.results import TensorError
 from cp_matrix.suites.reference import case, run_case
+from cp_matrix.worker import precision
 from cp_matrix.worker.context import Context, World
 
 BASE: Mapping[str, Any] = {
@@ -142,11 +143,28 @@ def test_head_sizes_default_to_those_of_the_queries() -> None:
     assert case.problem_of(spare) == case.problem_of(BASE)
 
 
-def test_products_are_exact_whatever_was_allowed_before() -> None:
-    torch.set_float32_matmul_precision("high")
+def during_and_after(world: World, allowed: bool) -> tuple[bool, bool, str]:
+    before = precision.read()
+    torch.backends.cuda.matmul.allow_tf32 = allowed
     try:
+        start = precision.read()
         with case.full_precision():
-            during = torch.get_float32_matmul_precision()
-        assert (during, torch.get_float32_matmul_precision()) == ("highest", "high")
+            during = torch.backends.cuda.matmul.allow_tf32
+        return during, torch.backends.cuda.matmul.allow_tf32, precision.difference(start, precision.read())
     finally:
-        torch.set_float32_matmul_precision("highest")
+        precision.write(before)
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_products_are_exact_and_nothing_is_left_changed(two: Ranks, allowed: bool) -> None:
+    assert two.call(during_and_after, allowed) == [(False, allowed, "")] * 2
+
+
+def changed_by_a_case(world: World) -> str:
+    before = precision.read()
+    run_case(BASE, Context(world, seed=0))
+    return precision.difference(before, precision.read())
+
+
+def test_a_case_leaves_the_precision_as_it_was(two: Ranks) -> None:
+    assert two.call(changed_by_a_case) == ["", ""]
