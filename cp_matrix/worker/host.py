@@ -25,7 +25,8 @@ def run_launch(folder: Path) -> None:
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     from cp_matrix.mailbox import Ended, Mailbox
-    from cp_matrix.worker.loop import clean, main
+    from cp_matrix.worker.loop import main
+    from cp_matrix.worker.record import clean
 
     box = Mailbox(folder)
     try:

@@ -12,19 +12,20 @@ import datetime
 import faulthandler
 import gc
 import importlib
-import math
+import inspect
 import os
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from cp_matrix.facts.nccl import SHARES_GPUS, loaded_version
 from cp_matrix.mailbox import STACKS_SIGNAL, After, LaunchSpec, Mailbox, Order, Ready
-from cp_matrix.results import LogSpan, RankError, RankRecord
+from cp_matrix.results import LogSpan, RankRecord
+from cp_matrix.worker.ranklog import RankLog
+from cp_matrix.worker.record import LEAK_LIMIT, clean, rank_error, shortened, storable, traceback_of
 
 _PR_SET_PDEATHSIG = 1
 _FIRST_WAIT, _LONGEST_WAIT = 0.0002, 0.005
@@ -45,26 +46,6 @@ class SharedGpuError(Exception):
 CaseFunction = Callable[[Mapping[str, Any], Any], None]
 
 
-def clean(text: str) -> str:
-    """``text`` with lone surrogates written out, so that it can be stored as UTF-8."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def rank_error(error: BaseException) -> RankError:
-    """An exception as a record, whatever its class does when asked for its text, notes or cause."""
-    name = type(error).__name__
-    try:
-        message = str(error)
-    except BaseException as broken:  # noqa: BLE001 - the case's own class may do anything; its name is still known
-        message = f"<its text cannot be had: {type(broken).__name__}>"
-    try:
-        text = "".join(traceback.TracebackException.from_exception(error).format())
-    except BaseException:  # noqa: BLE001 - the same; the frames are Python's own
-        frames = BaseException.__dict__["__traceback__"].__get__(error)
-        text = "".join([*traceback.format_tb(frames), f"{name}: {message}\n"])
-    return RankError(name, clean(message), clean(text))
-
-
 def die_with_parent() -> None:
     """Have the kernel kill this process when its parent dies, and lead a session of its own.
 
@@ -75,57 +56,6 @@ def die_with_parent() -> None:
         os._exit(1)
     with contextlib.suppress(PermissionError):  # already the leader
         os.setsid()
-
-
-class RankLog:
-    """The log of one rank: file descriptors 1 and 2, kept right whatever a case does to them."""
-
-    def __init__(self, path: Path, shown: str) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.shown = shown
-        self._file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        self._streams: dict[int, Any] = {1: sys.__stdout__, 2: sys.__stderr__}
-        self.attach()
-
-    @property
-    def descriptor(self) -> int:
-        return self._file
-
-    def attach(self) -> None:
-        """Point the standard streams at the log again; streams that were closed are opened anew."""
-        for number, stream in self._streams.items():
-            os.dup2(self._file, number)
-            if not _writes_to(stream, number):
-                self._streams[number] = _open(number)
-        sys.stdout = sys.__stdout__ = self._streams[1]  # type: ignore[misc]
-        sys.stderr = sys.__stderr__ = self._streams[2]  # type: ignore[misc]
-
-    def flush(self) -> None:
-        for stream in (sys.stdout, sys.stderr, *self._streams.values()):
-            with contextlib.suppress(Exception):  # a case may have closed it, or put anything in its place
-                stream.flush()
-
-    def write(self, text: str) -> None:
-        """Append to the log past the streams, which may be the case's own by now."""
-        self.flush()
-        data = memoryview(text.encode("utf-8", "backslashreplace"))
-        with contextlib.suppress(OSError):  # no room: the record says the same
-            while data:
-                data = data[os.write(self._file, data) :]
-
-    def size(self) -> int:
-        return os.fstat(self._file).st_size
-
-
-def _open(number: int) -> Any:
-    return open(number, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
-
-
-def _writes_to(stream: Any, number: int) -> bool:
-    try:
-        return not stream.closed and stream.fileno() == number
-    except (AttributeError, ValueError):  # none at all, or its buffer was detached
-        return False
 
 
 def load_suite(name: str) -> CaseFunction:
@@ -145,6 +75,8 @@ def load_suite(name: str) -> CaseFunction:
         raise SuiteError(f"suite {name} cannot be imported: {text}") from error
     if not callable(function):
         raise SuiteError(f"suite {name} is a {type(function).__name__}, not a function")
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise SuiteError(f"suite {name} is async or has a yield: calling it would test nothing")
     return function  # type: ignore[no-any-return]
 
 
@@ -213,7 +145,7 @@ class Rank:
         isolation.prepare(self.spec.seed)
         context = Context(self.world, self.spec.seed)
         error: BaseException | None = None
-        started, clock = time.time(), time.perf_counter()
+        started, clock, process = time.time(), time.perf_counter(), os.getpid()
         try:
             self.suite(order.params, context)
             context.raise_for_mismatch()
@@ -221,11 +153,12 @@ class Rank:
                 torch.cuda.synchronize(self.world.device)
         except BaseException as caught:  # noqa: BLE001 - also SystemExit and KeyboardInterrupt: none ends the rank
             error = caught
+        if os.getpid() != process:
+            os._exit(0)  # a process that the case has forked: it must not go on as a second rank
         seconds = time.perf_counter() - clock
         peak = isolation.peak_memory()
         if error is not None:
-            shown = rank_error(error)
-            self.log.write(shown.traceback)
+            self.log.write(traceback_of(error))
         self.log.flush()
         record = RankRecord(
             case=order.case,
@@ -234,9 +167,9 @@ class Rank:
             ok=error is None,
             started=started,
             seconds=seconds,
-            error=None if error is None else shown,
+            error=None if error is None else rank_error(error),
             metrics=tuple(context.metrics),
-            values={clean(name): _storable(value) for name, value in context.values.items()},
+            values={clean(name): storable(value) for name, value in context.values.items()},
             phases=dict(context.phases),
             peak_memory=peak,
             log=LogSpan(self.log.shown, log_start, self.log.size()),
@@ -261,14 +194,9 @@ class Rank:
         leaks = snapshot.restore(self.world.group_names() - groups_before)
         unhealthy = snapshot.unhealthy()
         isolation.collect()
-        self.box.put_after(number, rank, After(tuple(map(clean, leaks)), unhealthy))
+        shown_leaks = tuple(shortened(clean(leak), LEAK_LIMIT) for leak in leaks)
+        self.box.put_after(number, rank, After(shown_leaks, unhealthy))
         return record.ok and not unhealthy
-
-
-def _storable(value: float | str) -> float | str:
-    if isinstance(value, str):
-        return clean(value)
-    return value if math.isfinite(value) else str(value)  # JSON has no infinity
 
 
 def _device(spec: LaunchSpec, rank: int) -> Any:
