@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cp_matrix.matrix.operators import same
@@ -80,6 +80,7 @@ def test_lists_are_compared_element_by_element_and_exactly() -> None:
     assert [value("x == [0, None]", x=x) for x in ((0, None), (False, None), (0,))] == [True, False, False]
 
 
+@settings(deadline=None)
 @given(SCALARS, SCALARS)
 def test_equality_is_symmetric_and_never_crosses_kinds(left: Any, right: Any) -> None:
     def kind(item: Any) -> type:

@@ -215,10 +215,10 @@ def _equal_work(matrix: LoadedMatrix) -> Iterator[Problem]:
         again = [case for case in _cases(matrix, other) if _work(other, case) in work]
         if again:
             example = again[0]
-            message = (
-                f"{len(again)} cases of the test {other.name!r} do the same work as cases of {one.name!r}: "
-                f"{example.id} is {work[_work(other, example)]}"
-            )
+            many = f"{len(again)} cases of the test {other.name!r} do the same work as cases of {one.name!r}"
+            single = f"1 case of the test {other.name!r} does the same work as one of {one.name!r}"
+            which = f"{example.id} is {work[_work(other, example)]}"
+            message = f"{single if len(again) == 1 else many}: {which}"
             yield _warning(other.where, message)
 
 

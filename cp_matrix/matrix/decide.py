@@ -81,6 +81,8 @@ def decide(grid: Grid, facts: Mapping[str, Any]) -> Decisions:
 def too_few_places(world_size: int, facts: Mapping[str, Any]) -> Skip:
     """The built-in rule's reason: what is needed, and what the machine has."""
     places = facts["max_world_size"]
-    gpus = f" (device {facts['device']}, {facts['gpu_count']} GPUs)" if facts["device"] == "cuda" else ""
+    gpus = ""
+    if facts["device"] == "cuda":
+        gpus = " on 1 GPU" if facts["gpu_count"] == 1 else f" on {facts['gpu_count']} GPUs"
     ranks = "1 rank" if places == 1 else f"{places} ranks"
     return Skip(TOO_FEW_PLACES, f"Needs {world_size} ranks, this machine has room for {ranks}{gpus}")
