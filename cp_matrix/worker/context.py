@@ -154,6 +154,7 @@ class Context:
         atol: float,
         rtol: float,
         rmse_bound: float | None = None,
+        require_close: bool = True,
     ) -> bool:
         """Compare two tensors, record the errors, and remember a mismatch.
 
@@ -162,10 +163,22 @@ class Context:
         finite, or a shape that differs, is a mismatch. All comparisons of a case are made; the case
         fails after its function has returned, with all mismatches in one `ToleranceError`.
 
+        Args:
+            require_close: without it elements outside ``atol`` and ``rtol`` are counted in the record
+                but are no mismatch; ``rmse_bound`` decides.
+
         Raises:
             ValueError: a tolerance is not finite; nothing would be outside it.
         """
-        metric = compare_tensors(name, actual, expected, atol=atol, rtol=rtol, rmse_bound=rmse_bound)
+        metric = compare_tensors(
+            name,
+            actual,
+            expected,
+            atol=atol,
+            rtol=rtol,
+            rmse_bound=rmse_bound,
+            require_close=require_close,
+        )
         self.metrics.append(metric)
         return metric.ok
 
@@ -184,15 +197,19 @@ def compare_tensors(
     atol: float,
     rtol: float,
     rmse_bound: float | None = None,
+    require_close: bool = True,
 ) -> TensorError:
-    """Measure how far ``actual`` is from ``expected`` (same shape, any floating dtype)."""
+    """Measure how far ``actual`` is from ``expected``, as `Context.compare` says (any floating dtype)."""
 
     if not all(map(math.isfinite, (atol, rtol, rmse_bound or 0.0))):
         raise ValueError(f"{name}: atol={atol}, rtol={rtol}, rmse_bound={rmse_bound} must be finite")
 
-    def result(max_abs: float | None, rmse: float | None, detail: str) -> TensorError:
+    def result(
+        max_abs: float | None, rmse: float | None, detail: str, *, ok: bool | None = None
+    ) -> TensorError:
         bound = None if rmse_bound is None else float(rmse_bound)
-        return TensorError(name, max_abs, rmse, float(atol), float(rtol), bound, not detail, detail)
+        ok = not detail if ok is None else ok
+        return TensorError(name, max_abs, rmse, float(atol), float(rtol), bound, ok, detail)
 
     if actual.shape != expected.shape:
         return result(None, None, f"shape {list(actual.shape)}, expected {list(expected.shape)}")
@@ -216,6 +233,8 @@ def compare_tensors(
             f"{outside} of {got.numel()} values outside atol={atol:g} rtol={rtol:g}, "
             f"worst {max_abs:.3e} at {index}: {float(got[worst]):.6g}, expected {float(want[worst]):.6g}"
         )
+    ok = not (outside and require_close)
     if rmse_bound is not None and rmse > rmse_bound:
+        ok = False
         problems.append(f"RMSE {rmse:.3e} above {rmse_bound:g}")
-    return result(max_abs, rmse, "; ".join(problems))
+    return result(max_abs, rmse, "; ".join(problems), ok=ok)

@@ -1,0 +1,111 @@
+"""What enters attention, drawn on the device, and each rank's share of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from cp_matrix.suites.reference.layout import Layout
+from cp_matrix.suites.transformer_engine.packing import Packing, shard_index
+from cp_matrix.suites.transformer_engine.problem import Problem
+from cp_matrix.worker.context import Context
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Queries, keys and values in the problem's layout, and the gradient of the result.
+
+    ``dout`` has heads and head_dim in one dimension, as the library returns its result. ``bias`` is
+    ``[batch or 1, heads or 1, seqlen_q or 1, seqlen_kv]``, ``softmax_offset`` ``[heads]``.
+    """
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    dout: torch.Tensor
+    bias: torch.Tensor | None = None
+    softmax_offset: torch.Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Which tokens one rank holds of queries and of keys."""
+
+    queries: torch.Tensor
+    keys: torch.Tensor
+
+
+def tensor_shape(
+    problem: Problem, packing: Packing | None, seqlen: int, heads: int, dim: int
+) -> tuple[int, ...]:
+    """The shape of queries, keys or values in the problem's layout."""
+    if packing is not None:
+        return packing.total, heads, dim
+    if problem.layout is Layout.BSHD:
+        return problem.batch, seqlen, heads, dim
+    return seqlen, problem.batch, heads, dim
+
+
+def bias_shape(problem: Problem) -> tuple[int, int, int, int]:
+    """The shape that a name like ``1hss`` stands for."""
+    shape = problem.bias_shape
+    return (
+        problem.batch if shape[0] == "b" else 1,
+        problem.heads if shape[1] == "h" else 1,
+        problem.seqlen_q if shape[2] == "s" else 1,
+        problem.seqlen_kv,
+    )
+
+
+def draw_inputs(problem: Problem, packing: Packing | None, context: Context) -> Inputs:
+    """Standard normal numbers clamped to [-1, 1], the same on every rank.
+
+    Padding holds ordinary numbers as well: whoever looks at it gets a wrong result.
+    """
+
+    def numbers(salt: int, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        generator = context.generator(salt)
+        return torch.randn(shape, generator=generator, device=context.device, dtype=dtype).clamp_(-1, 1)
+
+    def tokens(salt: int, seqlen: int, heads: int, dim: int) -> torch.Tensor:
+        return numbers(salt, tensor_shape(problem, packing, seqlen, heads, dim), problem.torch_dtype)
+
+    learned = problem.softmax == "learnable"
+    return Inputs(
+        q=tokens(0, problem.seqlen_q, problem.heads, problem.head_dim_qk),
+        k=tokens(1, problem.seqlen_kv, problem.kv_heads, problem.head_dim_qk),
+        v=tokens(2, problem.seqlen_kv, problem.kv_heads, problem.head_dim_v),
+        dout=tokens(3, problem.seqlen_q, problem.heads, problem.head_dim_v).flatten(-2),
+        bias=numbers(4, bias_shape(problem), problem.torch_dtype) if problem.has_bias else None,
+        softmax_offset=numbers(5, (problem.heads,), torch.float32) if learned else None,
+    )
+
+
+def shard_of(problem: Problem, packing: Packing | None, rank: int, ranks: int, device: torch.device) -> Shard:
+    """The tokens a rank holds, as context parallelism expects them dealt.
+
+    Raises:
+        ValueError: a sequence does not divide into two chunks a rank.
+    """
+    queries = shard_index(packing.slots if packing else (problem.seqlen_q,), rank, ranks, device)
+    if packing is not None or problem.seqlen_kv == problem.seqlen_q:
+        return Shard(queries, queries)
+    return Shard(queries, shard_index((problem.seqlen_kv,), rank, ranks, device))
+
+
+def deal(inputs: Inputs, problem: Problem, shard: Shard) -> Inputs:
+    """One rank's share. A bias is cut along the queries alone: every rank sees all keys."""
+    dim = problem.layout.token_dim
+    bias = inputs.bias
+    if bias is not None and bias.shape[2] > 1:
+        bias = bias.index_select(2, shard.queries)
+    return replace(
+        inputs,
+        q=inputs.q.index_select(dim, shard.queries),
+        k=inputs.k.index_select(dim, shard.keys),
+        v=inputs.v.index_select(dim, shard.keys),
+        dout=inputs.dout.index_select(dim, shard.queries),
+        bias=bias,
+    )

@@ -1,0 +1,150 @@
+"""The parts of Transformer Engine that lie behind its public interface, and its process-wide state.
+
+Read from version 2.20. The library decides what computes attention from environment variables, keeps
+the decision, and reads some variables only as it is imported: fine for a process that runs one case,
+not for one that runs many.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from cp_matrix.suites.transformer_engine.problem import Problem
+
+_ATTENTION = "transformer_engine.pytorch.attention.dot_product_attention"
+#: Read from NVTE_DPA_FP8CS_O_in_F16 on import, by two modules, and from the variable by a third each time.
+_RESULT_IN_F16 = "_dpa_fp8_cs_o_in_f16"
+
+
+@dataclass(frozen=True)
+class Library:
+    """The modules that are reached into; checkers know nothing of them."""
+
+    pytorch: Any
+    recipe: Any
+    quantization: Any
+    #: Of ``dot_product_attention``.
+    attention: Any
+    backends: Any
+    context_parallel: Any
+    utils: Any
+    #: The compiled extension.
+    extension: Any
+
+
+def preload() -> None:
+    """Import Transformer Engine if it is installed; a failure to do so is the caller's to report."""
+    if importlib.util.find_spec("transformer_engine") is not None:
+        load()
+
+
+@functools.lru_cache(maxsize=1)
+def load() -> Library:
+    """Import Transformer Engine.
+
+    Raises:
+        ModuleNotFoundError: it is not installed; says how to.
+    """
+    if importlib.util.find_spec("transformer_engine") is None:
+        raise ModuleNotFoundError(
+            "transformer_engine is not installed: pip install 'cp-matrix[te]'", name="transformer_engine"
+        )
+    return Library(
+        pytorch=importlib.import_module("transformer_engine.pytorch"),
+        recipe=importlib.import_module("transformer_engine.common.recipe"),
+        quantization=importlib.import_module("transformer_engine.pytorch.quantization"),
+        attention=importlib.import_module(f"{_ATTENTION}.dot_product_attention"),
+        backends=importlib.import_module(f"{_ATTENTION}.backends"),
+        context_parallel=importlib.import_module(f"{_ATTENTION}.context_parallel"),
+        utils=importlib.import_module(f"{_ATTENTION}.utils"),
+        extension=importlib.import_module("transformer_engine_torch"),
+    )
+
+
+def settle_flash_attention(library: Library, capability: tuple[int, int]) -> None:
+    """Refuse a flash-attn that is too old for this device.
+
+    The library does so as it is imported, but a process that forks ranks imports it without seeing a
+    device, and Blackwell needs a later flash-attn than others.
+
+    Args:
+        capability: the device's compute capability.
+    """
+    known = library.utils.FlashAttentionUtils
+    if capability >= (10, 0) and known.is_installed and known.version < known.version_required_blackwell:
+        known.is_installed = False
+
+
+def environment_of(problem: Problem) -> dict[str, str]:
+    """The variables by which the library is told what a problem asks for."""
+    flash = problem.backend == "flash"
+    variables = {"NVTE_FLASH_ATTN": flash, "NVTE_FUSED_ATTN": not flash}
+    if problem.fp8 is not None:
+        variables["NVTE_FP8_DPA_BWD"] = problem.fp8.backward
+        variables["NVTE_DPA_FP8CS_O_in_F16"] = problem.fp8.result_in_f16
+    return {name: str(int(value)) for name, value in variables.items()}
+
+
+@contextlib.contextmanager
+def switched(library: Library, problem: Problem) -> Iterator[None]:
+    """Have the library compute what a problem asks for; everything is as before afterwards."""
+    wanted = environment_of(problem)
+    before = {name: os.environ.get(name) for name in wanted}
+    readers = (library.backends, library.context_parallel)
+    modules = [module for module in readers if hasattr(module, _RESULT_IN_F16)]
+    flags = [getattr(module, _RESULT_IN_F16) for module in modules]
+    os.environ.update(wanted)
+    if problem.fp8 is not None:
+        for module in modules:
+            setattr(module, _RESULT_IN_F16, problem.fp8.result_in_f16)
+    forget_backend(library)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        for module, flag in zip(modules, flags, strict=True):
+            setattr(module, _RESULT_IN_F16, flag)
+        forget_backend(library)
+
+
+def forget_backend(library: Library) -> None:
+    """Have the library choose anew: what it remembers does not say under which environment it was chosen."""
+    chosen = library.attention._attention_backends
+    chosen["attention_params"] = None
+    chosen["backend_selection_requires_update"] = True
+
+
+def chosen_backend(library: Library) -> str:
+    """What computed attention last."""
+    chosen = library.attention._attention_backends
+    if chosen["use_flash_attention"]:
+        return f"FlashAttention {chosen['flash_attention_backend']}"
+    if chosen["use_fused_attention"]:
+        return "FusedAttention"
+    return "UnfusedDotProductAttention"
+
+
+def reset_fp8(library: Library) -> None:
+    """Forget recipes, scales and the modules that share them."""
+    library.quantization.FP8GlobalStateManager.reset()
+
+
+def reset_between_cases() -> None:
+    """Called by the worker after each case, however it ended."""
+    if "transformer_engine.pytorch" not in sys.modules:
+        return
+    library = load()
+    reset_fp8(library)
+    forget_backend(library)

@@ -1,0 +1,81 @@
+"""FP8: recipes, and tensors that enter attention quantized."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from cp_matrix.suites.reference.layout import Layout
+from cp_matrix.suites.transformer_engine.library import Library
+from cp_matrix.suites.transformer_engine.problem import Fp8
+
+
+def recipe_of(library: Library, fp8: Fp8) -> Any:
+    """The library's recipe. With current scaling it puts a delayed one beside it for what lies between."""
+    recipes = library.recipe
+    options = {"fp8_dpa": True, "fp8_mha": fp8.mha}
+    if fp8.scaling == "delayed":
+        return recipes.DelayedScaling(**options)
+    if fp8.scaling == "current":
+        return recipes.Float8CurrentScaling(**options)
+    return recipes.MXFP8BlockScaling(fp8_format=recipes.Format.E4M3, **options)
+
+
+def region(
+    library: Library, fp8: Fp8 | None, group: dist.ProcessGroup
+) -> contextlib.AbstractContextManager[Any]:
+    """Where forward runs: plain, or with a recipe whose largest values are agreed upon in ``group``."""
+    if fp8 is None:
+        return contextlib.nullcontext()
+    region: contextlib.AbstractContextManager[Any] = library.pytorch.autocast(
+        enabled=True, recipe=recipe_of(library, fp8), amax_reduction_group=group
+    )
+    return region
+
+
+def _types(library: Library) -> Any:
+    # A public enumeration in later versions, the extension's own in earlier ones.
+    return getattr(library.pytorch, "DType", None) or library.extension.DType
+
+
+def quantizer_of(
+    library: Library, fp8: Fp8, device: torch.device, group: dist.ProcessGroup, *, gradient: bool = False
+) -> Any:
+    """A quantizer for what enters attention, such that all ranks of ``group`` use the same scale.
+
+    Ranks exchange the quantized numbers alone, so different scales would give wrong results.
+
+    Args:
+        gradient: for the gradient of the result (E5M2) instead of for queries, keys and values (E4M3).
+    """
+    types = _types(library)
+    kind = types.kFloat8E5M2 if gradient else types.kFloat8E4M3
+    if fp8.scaling == "current":
+        return library.pytorch.Float8CurrentScalingQuantizer(
+            kind, device, with_amax_reduction=True, amax_reduction_group=group
+        )
+    # Nothing has been seen yet, so a scale of 1; the inputs lie in [-1, 1].
+    return library.pytorch.Float8Quantizer(
+        torch.ones(1, dtype=torch.float32, device=device),
+        torch.zeros(1, dtype=torch.float32, device=device),
+        kind,
+    )
+
+
+def quantize_qkv(
+    library: Library, quantizer: Any, layout: Layout, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Queries, keys and values in FP8 with one scale, as one projection would give them."""
+    name = "_".join([layout.value] * 3)
+    q, k, v, *_ = library.utils.combine_and_quantize(name, q, k, v, quantizer)
+    return q, k, v
+
+
+def plain(library: Library, tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor in 16 bits, whether or not it is in FP8."""
+    if isinstance(tensor, library.pytorch.QuantizedTensor):
+        tensor = tensor.dequantize()
+    return tensor.detach()

@@ -1,0 +1,61 @@
+"""How far a result may be from that of one rank."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from cp_matrix.suites.transformer_engine.problem import Problem
+from cp_matrix.worker.context import Context
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Bounds on the difference of two tensors.
+
+    Attributes:
+        close: absolute, and relative to the expected value, for each element.
+        rmse: of the root mean square error; absolute, or with ``relative`` a part of the range of
+            values that both tensors span together.
+        relative: with it a single element may be far off; how many are is only said.
+    """
+
+    close: float
+    rmse: float
+    relative: bool = False
+
+
+def tolerance_of(problem: Problem) -> Tolerance:
+    """The tolerance of Transformer Engine's own tests for a problem's dtype."""
+    if problem.dtype == "fp8":
+        return Tolerance(5e-1, 0.15, relative=True)
+    if problem.dtype == "fp16":
+        return Tolerance(5e-3, 0.01)
+    return Tolerance(2.5e-2 if problem.heads == problem.kv_heads else 3.5e-2, 0.01)
+
+
+def value_range(actual: torch.Tensor, expected: torch.Tensor) -> float:
+    """The largest value in either tensor less the smallest; 0 if that is not finite, which fails anyway."""
+    if actual.numel() == 0 or expected.numel() == 0:
+        return 0.0
+    lows, highs = zip(*(tensor.float().aminmax() for tensor in (actual, expected)), strict=True)
+    span = float(torch.maximum(*highs) - torch.minimum(*lows))
+    return span if math.isfinite(span) else 0.0
+
+
+def compare(
+    context: Context, name: str, actual: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance
+) -> bool:
+    """Record how far ``actual`` is off, and whether that is too far."""
+    bound = tolerance.rmse * (value_range(actual, expected) if tolerance.relative else 1.0)
+    return context.compare(
+        name,
+        actual,
+        expected,
+        atol=tolerance.close,
+        rtol=tolerance.close,
+        rmse_bound=bound,
+        require_close=not tolerance.relative,
+    )
