@@ -1,0 +1,252 @@
+"""Worlds without processes: they write into their mailboxes what a script says, a step at a time.
+
+`ScriptedWorlds` is a launcher and an observer of the run: each turn of the driver moves every living
+world one step on, in one thread, so a test decides what the driver sees and in which order.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from cp_matrix import events
+from cp_matrix.mailbox import Ended, LaunchSpec, Mailbox, ProcessId, Ready, write_atomically
+from cp_matrix.matrix.case import Case
+from cp_matrix.plan import Plan, PlannedCase, Skip
+from cp_matrix.results import CaseResult, RankError, RankRecord
+from cp_matrix.run import driver
+from cp_matrix.run.driver import Driver, Options
+from cp_matrix.run.folder import RunFolder
+from cp_matrix.run.policy import Limits, Rules
+from cp_matrix.run.slots import Slots
+
+#: What a world may do at its start. ``lost`` and ``bare`` become ready first.
+STARTS = ("ready", "bare", "ended", "silent", "lost", "SuiteError", "BadForkError", "RuntimeError")
+#: What the ranks may do with a case. After ``between`` the world dies before it enters another.
+CASES = (
+    "pass",
+    "fail",
+    "fail_on_one",
+    "crash",
+    "crash_untold",
+    "hang",
+    "unhealthy",
+    "teardown",
+    "late",
+    "between",
+)
+
+#: Small, and in this order, so that no script takes long.
+LIMITS = Limits(case=0.15, grace=0.05, teardown=0.05, exits=0.03)
+
+
+@dataclass
+class ScriptedWorld:
+    """One world; also its own handle."""
+
+    spec: LaunchSpec
+    box: Mailbox
+    how: str
+    script: ScriptedWorlds
+    state: Ended | None = None
+    killed: bool = False
+    steps: Iterator[None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.steps = self._live()
+
+    def ended(self) -> Ended | None:
+        return self.state
+
+    def kill(self) -> None:
+        self.killed = True
+
+    @property
+    def _ranks(self) -> range:
+        return range(self.spec.world_size)
+
+    def _lose(self, rank: int) -> None:
+        # This test's own number with another start: a process that is gone, its number in use again.
+        gone = ProcessId(os.getpid(), 0)
+        write_atomically(self.box.folder / "ranks" / f"{rank}.pid", msgspec.json.encode(gone))
+
+    def _live(self) -> Iterator[None]:
+        if self.how == "silent":
+            return
+        if self.how == "ended":
+            self.state = Ended({0: 1}, "it ended")
+            return
+        if self.how not in STARTS[:5]:
+            self.box.put_broken(self.spec.world_size - 1, RankError(self.how, "no\nsecond line", ""))
+            return
+        for rank in self._ranks:
+            self.box.put_ready(rank, Ready(1000 + rank, "cpu", self.how != "bare"))
+            yield
+        if self.how == "lost":
+            self._lose(0)
+            return
+        number = 0
+        while True:
+            while (order := self.box.order(number)) is None:
+                yield
+            if not order.case:
+                self.state = Ended()
+                return
+            self.script.begun.append((self.spec.launch, order.case, order.attempt))
+            act = self.script.cases.get((order.case, order.attempt), "pass")
+            for rank in self._ranks:
+                self.box.mark_entered(number, rank)
+                yield
+            if not (yield from self._act(act, number, order.case, order.attempt)):
+                return
+            number += 1
+
+    def _act(self, act: str, number: int, case: str, attempt: int) -> Iterator[None]:
+        last = self.spec.world_size - 1
+
+        def record(rank: int, ok: bool) -> None:
+            error = None if ok else RankError("AssertionError", f"wrong on {rank}", "Traceback …")
+            self.box.put_record(number, RankRecord(case, attempt, rank, ok, time.time(), 0.01, error))
+
+        if act == "hang":
+            return False
+        if act.startswith("crash"):
+            if act == "crash":
+                self.state = Ended({last: -11}, "ranks failed")
+            self._lose(last)
+            return False
+        for rank in self._ranks:
+            if act == "fail_on_one" and rank == last:
+                return False
+            record(rank, not act.startswith("fail"))
+            yield
+        if act == "late":
+            self._lose(last)
+        if act in ("late", "teardown"):
+            return False
+        go = act in ("pass", "between")
+        for rank in self._ranks:
+            self.box.mark_gate(number, rank, go=go)
+            yield
+        if act == "between":
+            self._lose(0)
+        return act == "pass"
+
+
+@dataclass
+class ScriptedWorlds:
+    """Starts scripted worlds and moves them on.
+
+    Attributes:
+        starts: how the first worlds start; later ones are ready.
+        cases: what ranks do with a case's attempt, by (case id, attempt); otherwise they pass.
+        on_turn: called each turn with all worlds started so far.
+        stop: stops the run, with a reason.
+    """
+
+    starts: Sequence[str] = ()
+    cases: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    on_turn: Callable[[ScriptedWorlds], None] = lambda worlds: None
+    worlds: list[ScriptedWorld] = field(default_factory=list)
+    stop: Callable[[str], None] = lambda reason: None
+    begun: list[tuple[str, str, int]] = field(default_factory=list)
+    events: list[events.Event] = field(default_factory=list)
+    deadline: float = field(default_factory=lambda: time.monotonic() + 60.0)
+
+    def start(self, spec: LaunchSpec, box: Mailbox) -> ScriptedWorld:
+        at = len(self.worlds)
+        world = ScriptedWorld(spec, box, self.starts[at] if at < len(self.starts) else "ready", self)
+        self.worlds.append(world)
+        return world
+
+    def close(self) -> None:
+        pass
+
+    def on_event(self, event: events.Event) -> None:
+        self.events.append(event)
+
+    def tick(self) -> None:
+        assert time.monotonic() < self.deadline, "the run does not come to its end"
+        for world in self.worlds:
+            if not world.killed:
+                next(world.steps, None)
+        self.on_turn(self)
+
+    def of(self, kind: type[events.Event]) -> list[events.Event]:
+        """The events of one type so far."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+def case(name: str, world_size: int = 2, environment: tuple[tuple[str, str], ...] = ()) -> Case:
+    """A case with the id ``t[name]``."""
+    return Case("matrix", "t", "suite:run", {"axis": name}, {"axis": name}, world_size, 60.0, environment)
+
+
+class ScriptedRun:
+    """A driver over scripted worlds.
+
+    Attributes:
+        results: the verdicts after `carry_out`, by the value of the case's only axis.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        cases: Sequence[Case],
+        worlds: ScriptedWorlds,
+        *,
+        skipped: Sequence[Case] = (),
+        start: str = "warm",
+        batch_size: float = 16.0,
+        jobs: int | None = 1,
+        maxfail: int | None = None,
+        rules: Rules | None = None,
+        places: int = 4,
+        start_timeout: float = 0.2,
+    ) -> None:
+        self.worlds = worlds
+        planned = [PlannedCase(one) for one in cases]
+        planned += [PlannedCase(one, Skip("rule", "no such device")) for one in skipped]
+        self.plan = Plan(tuple(planned))
+        self.folder = RunFolder.create(folder, self.plan, {})
+        options = Options(
+            batch_size=batch_size,
+            start=start,
+            jobs=jobs,
+            maxfail=maxfail,
+            rules=rules or Rules(),
+            limits=LIMITS,
+            timeout=LIMITS.case,
+            start_timeout=start_timeout,
+            seed=1,
+        )
+        self.driver = Driver(
+            self.plan,
+            options,
+            Slots(("cpu",) * places),
+            self.folder,
+            [worlds],
+            {},
+            launchers=lambda way, environment: worlds,
+        )
+        worlds.stop = self.driver.stop
+        self.results: dict[str, CaseResult] = {}
+
+    def carry_out(self) -> ScriptedRun:
+        turn, driver._TURN = driver._TURN, 0.0
+        try:
+            results = self.driver.run(["cp-matrix", "run"], "16")
+        finally:
+            driver._TURN = turn
+            self.folder.close()
+        self.results = {name[2:-1]: result for name, result in results.items()}
+        return self
+
+    @property
+    def verdicts(self) -> dict[str, str]:
+        return {name: result.verdict.value for name, result in self.results.items()}

@@ -1,0 +1,392 @@
+from __future__ import annotations
+
+import math
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted_worlds import CASES, STARTS, ScriptedRun, ScriptedWorlds, case
+
+from cp_matrix import events
+from cp_matrix.errors import ExitCode, InternalError
+from cp_matrix.matrix.case import Case
+from cp_matrix.results import Verdict
+from cp_matrix.run.policy import Rules
+from cp_matrix.run.slots import Slots
+
+Play = Callable[..., ScriptedRun]
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Play:
+    """Carry out the cases named by the letters of a word, with worlds that do as they are told."""
+
+    def carry_out(
+        names: str | Sequence[Case], worlds: ScriptedWorlds | None = None, **options: Any
+    ) -> ScriptedRun:
+        cases = [case(name) for name in names] if isinstance(names, str) else names
+        return ScriptedRun(tmp_path, cases, worlds or ScriptedWorlds(), **options).carry_out()
+
+    return carry_out
+
+
+def acts(**first: str) -> dict[tuple[str, int], str]:
+    """What happens to each named case at its first attempt."""
+    return {(f"t[{name}]", 1): act for name, act in first.items()}
+
+
+def begun(run: ScriptedRun) -> list[tuple[str, str, int]]:
+    """World, case and attempt, in the order in which ranks entered them."""
+    return [(launch, name[2:-1], attempt) for launch, name, attempt in run.worlds.begun]
+
+
+def notices(run: ScriptedRun) -> list[str]:
+    return [event.message for event in run.worlds.events if isinstance(event, events.Notice)]
+
+
+def ended(run: ScriptedRun) -> list[str]:
+    return [event.reason for event in run.worlds.events if isinstance(event, events.LaunchEnded)]
+
+
+# Worlds and batches.
+
+
+def test_a_pool_runs_every_case_in_one_world(play: Play) -> None:
+    run = play("abcdefg", batch_size=math.inf)
+    assert begun(run) == [("w0001", name, 1) for name in "abcdefg"]
+
+
+def test_a_batch_size_of_one_gives_every_case_a_world_of_its_own(play: Play) -> None:
+    run = play("abc", batch_size=1.0)
+    assert begun(run) == [("w0001", "a", 1), ("w0002", "b", 1), ("w0003", "c", 1)]
+
+
+def test_a_batch_ends_after_its_number_of_cases(play: Play) -> None:
+    run = play("abcde", batch_size=2.0)
+    assert Counter(launch for launch, _, _ in begun(run)) == {"w0001": 2, "w0002": 2, "w0003": 1}
+
+
+def test_no_more_worlds_are_started_than_the_work_left_for_them_is_worth(play: Play) -> None:
+    run = play("abc", jobs=None, places=16)
+    assert len(run.worlds.worlds) == 1
+
+
+def test_worlds_side_by_side_never_hold_more_places_than_there_are(play: Play) -> None:
+    held: list[int] = []
+
+    def look(worlds: ScriptedWorlds) -> None:
+        alive = {event.launch: len(event.devices) for event in worlds.of(events.LaunchStarted)}
+        for event in worlds.of(events.LaunchEnded):
+            del alive[event.launch]
+        held.append(sum(alive.values()))
+
+    cases = [case(f"{size}{index}", size) for size in (2, 3) for index in range(4)]
+    play(cases, ScriptedWorlds(on_turn=look), batch_size=1.0, jobs=None, places=5)
+    assert max(held) == 5
+
+
+def test_the_widest_worlds_start_first(play: Play) -> None:
+    run = play([case("narrow", 1), case("wide", 4)])
+    assert [name for _, name, _ in begun(run)] == ["wide", "narrow"]
+
+
+def test_cases_with_different_environments_share_no_world(play: Play) -> None:
+    run = play([case("a"), case("b", environment=(("X", "1"),)), case("c")])
+    assert {name: launch for launch, name, _ in begun(run)} == {"a": "w0001", "c": "w0001", "b": "w0002"}
+
+
+# Verdicts, blame and retries.
+
+
+@pytest.mark.parametrize(
+    ("act", "verdict"),
+    [
+        ("pass", "passed"),
+        ("fail", "failed"),
+        ("fail_on_one", "failed"),
+        ("crash", "crashed"),
+        ("crash_untold", "crashed"),
+        ("hang", "timeout"),
+        ("unhealthy", "passed"),
+        ("teardown", "passed"),
+        ("late", "passed"),
+        ("between", "passed"),
+    ],
+)
+def test_a_case_gets_the_verdict_of_what_its_ranks_did_and_its_neighbours_pass(
+    play: Play, act: str, verdict: str
+) -> None:
+    run = play("abc", ScriptedWorlds(cases=acts(b=act)), rules=Rules(retries=0))
+    assert run.verdicts == {"a": "passed", "b": verdict, "c": "passed"}
+
+
+@pytest.mark.parametrize("act", [act for act in CASES if act != "pass"])
+def test_the_world_is_replaced_after_all_but_a_clean_pass(play: Play, act: str) -> None:
+    run = play("abc", ScriptedWorlds(cases=acts(b=act)), rules=Rules(retries=0))
+    assert [launch for launch, name, _ in begun(run) if name == "c"] == ["w0002"]
+
+
+def test_cases_handed_out_ahead_but_not_begun_go_back_in_their_order(play: Play) -> None:
+    run = play("abcdef", ScriptedWorlds(cases=acts(a="crash")), rules=Rules(retries=0))
+    assert [name for _, name, _ in begun(run)] == list("abcdef")
+
+
+def test_a_crashed_case_is_tried_again_alone_and_a_pass_is_flaky(play: Play) -> None:
+    run = play("abc", ScriptedWorlds(cases=acts(a="crash")))
+    again = [launch for launch, name, attempt in begun(run) if (name, attempt) == ("a", 2)]
+    shared = [name for launch, name, _ in begun(run) if launch in again]
+    assert (shared, run.verdicts["a"], run.results["a"].flaky) == (["a"], "passed", True)
+
+
+def test_a_case_is_tried_again_no_more_often_than_asked(play: Play) -> None:
+    script = {("t[a]", attempt): "crash" for attempt in range(1, 9)}
+    run = play("a", ScriptedWorlds(cases=script), rules=Rules(retries=3))
+    assert [attempt.outcome for attempt in run.results["a"].attempts] == [Verdict.CRASHED] * 4
+
+
+def test_a_plain_failure_is_not_tried_again(play: Play) -> None:
+    run = play("a", ScriptedWorlds(cases=acts(a="fail")), rules=Rules(retries=3))
+    assert len(run.results["a"].attempts) == 1
+
+
+def test_a_confirmed_failure_stays_failed_and_says_that_it_passes_alone(play: Play) -> None:
+    run = play("ab", ScriptedWorlds(cases=acts(b="fail")), rules=Rules(confirm=True))
+    assert (run.verdicts["b"], "passes alone" in run.results["b"].reason) == ("failed", True)
+
+
+# Worlds that do not start.
+
+
+def test_worlds_that_never_start_leave_their_cases_not_run_with_the_reason(play: Play) -> None:
+    run = play("ab", ScriptedWorlds(starts=["RuntimeError"] * 99))
+    assert (set(run.verdicts.values()), run.results["a"].reason) == (
+        {"not_run"},
+        "no world could be started, 3 tries: rank 1: no (see logs/w0003/rank1.log)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("how", "start", "tries"),
+    [
+        ("RuntimeError", "warm", 3),
+        ("silent", "warm", 3),
+        ("ended", "cold", 3),
+        ("ended", "warm", 6),
+        ("lost", "warm", 3),
+        ("lost", "cold", 3),
+        ("SuiteError", "warm", 1),
+        ("BadForkError", "cold", 3),
+        ("BadForkError", "warm", 4),
+    ],
+)
+def test_worlds_that_never_come_to_a_case_are_tried_a_bounded_number_of_times(
+    play: Play, how: str, start: str, tries: int
+) -> None:
+    run = play("ab", ScriptedWorlds(starts=[how] * 99), start=start)
+    assert (len(run.worlds.worlds), set(run.verdicts.values())) == (tries, {"not_run"})
+
+
+def test_two_failed_starts_cost_no_case_its_run(play: Play) -> None:
+    run = play("ab", ScriptedWorlds(starts=["lost", "RuntimeError"]))
+    assert set(run.verdicts.values()) == {"passed"}
+
+
+def test_a_world_that_comes_to_its_first_case_makes_up_for_those_that_did_not(play: Play) -> None:
+    starts = ["lost", "lost", "ready", "lost", "lost", "ready"]
+    run = play("ab", ScriptedWorlds(starts=starts), batch_size=1.0)
+    assert set(run.verdicts.values()) == {"passed"}
+
+
+def test_where_further_worlds_do_not_start_the_one_that_did_carries_on_without_them(play: Play) -> None:
+    run = play(
+        "abcdefghijkl",
+        ScriptedWorlds(starts=["ready"] + ["RuntimeError"] * 99),
+        batch_size=math.inf,
+        jobs=2,
+    )
+    assert set(run.verdicts.values()) == {"passed"}
+
+
+@pytest.mark.parametrize("starts", [["ended"] * 3, ["BadForkError"]])
+def test_a_warm_start_that_is_not_possible_is_answered_with_a_cold_one(play: Play, starts: list[str]) -> None:
+    run = play("ab", ScriptedWorlds(starts=starts))
+    ways = [world.spec.start for world in run.worlds.worlds]
+    assert ways == ["warm"] * len(starts) + ["cold"]
+
+
+def test_the_fall_back_is_said_once_however_many_worlds_were_starting(play: Play) -> None:
+    run = play("abcdefgh", ScriptedWorlds(starts=["BadForkError"] * 4), jobs=None, places=8, batch_size=2.0)
+    assert [line.startswith("warm start is not possible") for line in notices(run)] == [True]
+
+
+def test_warm_worlds_that_end_after_the_fall_back_are_not_counted_against_the_cold_ones(play: Play) -> None:
+    run = play("abcdefgh", ScriptedWorlds(starts=["BadForkError"] * 4), jobs=None, places=8, batch_size=2.0)
+    assert set(run.verdicts.values()) == {"passed"}
+
+
+def test_a_preload_that_did_not_happen_is_noticed_and_the_world_is_used_all_the_same(play: Play) -> None:
+    run = play("ab", ScriptedWorlds(starts=["bare"]), batch_size=1.0)
+    ways = [world.spec.start for world in run.worlds.worlds]
+    assert (ways, len(notices(run))) == (["warm", "cold"], 1)
+
+
+def test_a_case_that_fits_into_no_world_is_not_run_and_the_others_are(play: Play) -> None:
+    run = play([case("wide", 8), case("narrow", 2)], places=4)
+    assert run.verdicts == {"wide": "not_run", "narrow": "passed"}
+
+
+# Stopping.
+
+
+def test_maxfail_stops_the_run_at_its_number_of_bad_verdicts(play: Play) -> None:
+    run = play("abcd", ScriptedWorlds(cases=acts(a="fail", b="hang")), maxfail=2)
+    assert run.verdicts == {"a": "failed", "b": "timeout", "c": "not_run", "d": "not_run"}
+
+
+def test_no_world_is_started_once_the_run_is_to_stop(play: Play) -> None:
+    run = play("abcd", ScriptedWorlds(cases=acts(a="fail")), maxfail=1)
+    assert len(run.worlds.worlds) == 1
+
+
+def test_a_case_that_a_stop_interrupts_says_so_and_the_rest_gives_the_reason(play: Play) -> None:
+    def on_turn(worlds: ScriptedWorlds) -> None:
+        if worlds.of(events.CaseStarted):
+            worlds.stop("interrupted by Ctrl-C")
+
+    run = play("ab", ScriptedWorlds(cases=acts(a="hang"), on_turn=on_turn))
+    reasons = [run.results[name].reason.partition("; it had run for")[0::2] for name in "ab"]
+    assert [(text, bool(rest)) for text, rest in reasons] == [
+        ("interrupted by Ctrl-C", True),
+        ("interrupted by Ctrl-C", False),
+    ]
+
+
+def test_a_crash_whose_retry_is_prevented_stays_a_crash(play: Play) -> None:
+    def on_turn(worlds: ScriptedWorlds) -> None:
+        if worlds.of(events.AttemptFinished):
+            worlds.stop("interrupted by Ctrl-C")
+
+    run = play("ab", ScriptedWorlds(cases=acts(a="crash"), on_turn=on_turn))
+    assert (run.verdicts, run.results["a"].reason) == (
+        {"a": "crashed", "b": "not_run"},
+        "rank 1 was lost: SIGSEGV; not tried again: interrupted by Ctrl-C",
+    )
+
+
+def test_a_crash_whose_retry_finds_no_world_stays_a_crash(play: Play) -> None:
+    worlds = ScriptedWorlds(starts=["ready"] + ["RuntimeError"] * 99, cases=acts(a="crash"))
+    run = play("a", worlds)
+    assert (run.verdicts["a"], run.results["a"].reason) == (
+        "crashed",
+        "rank 1 was lost: SIGSEGV; not tried again: "
+        "no world could be started, 3 tries: rank 1: no (see logs/w0004/rank1.log)",
+    )
+
+
+# The record.
+
+
+def test_the_counts_add_up_over_skipped_and_not_run(play: Play) -> None:
+    run = play("abc", ScriptedWorlds(cases=acts(a="fail")), maxfail=1, skipped=[case("x"), case("y")])
+    assert {verdict.value: count for verdict, count in run.driver.counts().items()} == {
+        "failed": 1,
+        "not_run": 2,
+        "skipped": 2,
+    }
+
+
+def test_a_verdict_that_is_missing_is_an_internal_error(tmp_path: Path) -> None:
+    run = ScriptedRun(tmp_path, [case("a")], ScriptedWorlds())
+    with pytest.raises(InternalError, match="1 cases were expanded, but 0 have a verdict"):
+        run.driver.counts()
+
+
+def test_the_events_on_disk_are_those_the_observers_saw(play: Play) -> None:
+    run = play("ab", ScriptedWorlds(cases=acts(a="crash")))
+    assert list(events.read(run.folder.path / "events.jsonl")) == run.worlds.events
+
+
+def test_each_verdict_is_on_disk_when_it_is_told(play: Play, tmp_path: Path) -> None:
+    run = play("ab")
+    names = {path.stem for path in (run.folder.path / "results").iterdir()}
+    assert names == {result.hash for result in run.results.values()}
+
+
+def test_a_command_line_that_is_no_text_does_not_stop_the_run(tmp_path: Path) -> None:
+    run = ScriptedRun(tmp_path, [case("a")], ScriptedWorlds())
+    run.driver.run(["cp-matrix", "run", "\udcff.yaml"], "16")
+    started = run.worlds.of(events.RunStarted)[0]
+    assert started.command[-1] == "\\udcff.yaml"
+
+
+def test_the_last_event_says_why_the_run_ended_early(play: Play) -> None:
+    run = play("ab", ScriptedWorlds(cases=acts(a="fail")), maxfail=1)
+    run.folder.append = lambda event: None  # type: ignore[method-assign]
+    run.driver.finish(ExitCode.FAILED, 1.0)
+    last = run.worlds.events[-1]
+    assert isinstance(last, events.RunFinished)
+    assert (last.reason, sum(last.counts.values())) == ("--maxfail 1 reached", 2)
+
+
+def test_the_places_of_a_world_are_free_again_after_it_has_ended(play: Play) -> None:
+    run = play("abc", ScriptedWorlds(cases=acts(b="crash")))
+    assert run.driver._slots == Slots(("cpu",) * 4)
+
+
+# Whatever happens.
+
+NAMES = "abcde"
+OUTCOME = {
+    "fail": Verdict.FAILED,
+    "fail_on_one": Verdict.FAILED,
+    "crash": Verdict.CRASHED,
+    "crash_untold": Verdict.CRASHED,
+    "hang": Verdict.TIMEOUT,
+}
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    cases=st.dictionaries(
+        st.tuples(st.sampled_from([f"t[{name}]" for name in NAMES]), st.integers(1, 3)),
+        st.sampled_from(CASES),
+        max_size=6,
+    ),
+    starts=st.lists(st.sampled_from(STARTS), max_size=6),
+    sizes=st.lists(st.sampled_from([1, 2, 3]), min_size=5, max_size=5),
+    start=st.sampled_from(["warm", "cold"]),
+    batch_size=st.sampled_from([1.0, 2.0, math.inf]),
+    jobs=st.sampled_from([None, 1, 2]),
+    maxfail=st.sampled_from([None, None, 1, 2]),
+    rules=st.builds(Rules, st.integers(0, 2), st.booleans()),
+    places=st.integers(2, 5),
+)
+def test_every_case_gets_one_verdict_and_each_attempt_the_outcome_of_what_happened(
+    cases: dict[tuple[str, int], str], starts: list[str], sizes: list[int], **options: Any
+) -> None:
+    worlds = ScriptedWorlds(starts=starts, cases=cases)
+    plan = [case(name, size) for name, size in zip(NAMES, sizes, strict=True)]
+    with tempfile.TemporaryDirectory() as folder:
+        run = ScriptedRun(Path(folder), plan, worlds, **options).carry_out()
+    told = Counter(event.result.case for event in worlds.events if isinstance(event, events.CaseFinished))
+    assert told == {one.id: 1 for one in plan}
+    assert run.driver.counts().total() == len(plan)
+    entered = Counter((name, attempt) for _, name, attempt in worlds.begun)
+    for result in run.results.values():
+        for number, attempt in enumerate(result.attempts, start=1):
+            act = cases.get((result.case, number), "pass")
+            assert (attempt.number, attempt.outcome) == (number, OUTCOME.get(act, Verdict.PASSED))
+            assert entered[result.case, number] == 1
+        if not result.attempts:
+            assert result.verdict is Verdict.NOT_RUN
+        elif result.verdict is Verdict.PASSED:
+            assert result.attempts[-1].outcome is Verdict.PASSED
+        else:
+            assert result.verdict in {attempt.outcome for attempt in result.attempts}
+    if not starts and options["maxfail"] is None and options["places"] >= max(sizes):
+        assert Verdict.NOT_RUN not in {result.verdict for result in run.results.values()}
