@@ -23,6 +23,7 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
 from cp_matrix.worker import precision
+from cp_matrix.worker.record import LEAK_LIMIT, message_of, shortened
 
 #: Written by libraries as they load or run, on purpose and once; not a case's doing.
 _QUIET_VARIABLES = frozenset(
@@ -220,6 +221,29 @@ class Snapshot:
         except OSError as error:
             return [f"working directory changed to {now}; it cannot be changed back: {error}"]
         return [f"working directory changed to {now}"]
+
+
+def reset_suite(suite: str) -> str:
+    """Let a suite put back what its libraries keep between cases.
+
+    Calls the function ``reset_between_cases()`` of the suite's module, if it has one.
+
+    Args:
+        suite: ``module:function``.
+
+    Returns:
+        Why no further case can run in this process, or empty.
+    """
+    module = suite.partition(":")[0]
+    reset = getattr(sys.modules.get(module), "reset_between_cases", None)
+    if reset is None:
+        return ""
+    try:
+        reset()
+    except Exception as error:  # noqa: BLE001 - the suite's own code; nobody knows what it has left behind
+        shown = shortened(message_of(error), LEAK_LIMIT)
+        return f"{module}.reset_between_cases() failed: {type(error).__name__}: {shown}"
+    return ""
 
 
 def _cuda_is_used() -> bool:

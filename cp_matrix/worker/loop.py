@@ -191,8 +191,9 @@ class Rank:
             self.box.put_record(number, record)
         self.log.attach()
         del error, context
+        broken = isolation.reset_suite(self.spec.suite)
         leaks = snapshot.restore(self.world.group_names() - groups_before)
-        unhealthy = snapshot.unhealthy()
+        unhealthy = broken or snapshot.unhealthy()
         isolation.collect()
         shown_leaks = tuple(shortened(clean(leak), LEAK_LIMIT) for leak in leaks)
         self.box.put_after(number, rank, After(shown_leaks, unhealthy))
