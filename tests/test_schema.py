@@ -6,7 +6,10 @@ from textwrap import dedent
 import pytest
 
 from cp_matrix.errors import ExitCode, MatrixError
+from cp_matrix.matrix.check import check
+from cp_matrix.matrix.facts import FACTS
 from cp_matrix.matrix.loaded import LoadedMatrix
+from cp_matrix.matrix.predicates import RESERVED
 from cp_matrix.matrix.schema import load
 
 EXAMPLE = """
@@ -380,3 +383,17 @@ def test_a_test_that_expands_without_end_is_refused(tmp_path: Path) -> None:
         "the test t expands to 100000000 cases"
         in problems(tmp_path, f"suite: a.b:c\ntests:\n  t:\n    axes: {{{axes}}}\n    world_size: 2\n")[0]
     )
+
+
+DOCUMENTATION = Path(__file__).parents[1] / "docs" / "matrices.md"
+
+
+def test_the_documented_example_is_sound(tmp_path: Path) -> None:
+    example = DOCUMENTATION.read_text().split("```yaml\n")[1].split("```")[0]
+    assert check(loaded(tmp_path, example)) == []
+
+
+@pytest.mark.parametrize("name", sorted(FACTS.keys() - {"available"} | RESERVED))
+def test_every_fact_and_call_is_documented(name: str) -> None:
+    text = DOCUMENTATION.read_text()
+    assert f"`{name}`" in text or f"`{name}(" in text
