@@ -161,12 +161,14 @@ def test_a_confirmed_failure_stays_failed_and_says_that_it_passes_alone(play: Pl
 
 # Worlds that do not start.
 
+NO_WORLD = "no world could be started, 3 tries: rank 1: no (see logs/{}/rank1.log)"
+
 
 def test_worlds_that_never_start_leave_their_cases_not_run_with_the_reason(play: Play) -> None:
     run = play("ab", ScriptedWorlds(starts=["RuntimeError"] * 99))
     assert (set(run.verdicts.values()), run.results["a"].reason) == (
         {"not_run"},
-        "no world could be started, 3 tries: rank 1: no (see logs/w0003/rank1.log)",
+        NO_WORLD.format("w0003"),
     )
 
 
@@ -283,8 +285,7 @@ def test_a_crash_whose_retry_finds_no_world_stays_a_crash(play: Play) -> None:
     run = play("a", worlds)
     assert (run.verdicts["a"], run.results["a"].reason) == (
         "crashed",
-        "rank 1 was lost: SIGSEGV; not tried again: "
-        "no world could be started, 3 tries: rank 1: no (see logs/w0004/rank1.log)",
+        f"rank 1 was lost: SIGSEGV; not tried again: {NO_WORLD.format('w0004')}",
     )
 
 
