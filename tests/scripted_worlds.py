@@ -129,7 +129,7 @@ class ScriptedWorld:
             self._lose(last)
             return False
         for rank in self._ranks:
-            if act == "fail_on_one" and rank == last:
+            if act == "fail_on_one" and rank == last > 0:
                 return False
             record(rank, not act.startswith("fail"))
             yield
