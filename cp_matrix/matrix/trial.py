@@ -25,10 +25,11 @@ MAX_FACTS = 2_000
 def try_expression(grid: Grid, expression: Expression, *, condition: bool) -> list[ExpressionError]:
     """The distinct type errors an expression can meet; a condition must also be true or false."""
     errors: dict[tuple[int, str], ExpressionError] = {}
+    machines = list(fact_assignments(expression.names, FreeFacts(grid, [expression])))
     trials = (
         {**names, **facts}
         for names, _ in grid.assignments(expression.names, grid.included)
-        for facts in fact_assignments(expression.names, FreeFacts(grid, [expression]))
+        for facts in machines
     )
     for names in islice(trials, MAX_TRIALS):
         try:
