@@ -202,7 +202,17 @@ class Mailbox:
         return self._has(f"cases/{number}.{rank}.in")
 
     def put_record(self, number: int, record: RankRecord) -> None:
-        self._put(f"cases/{number}.{record.rank}.record", record)
+        """Write what this rank says of a case.
+
+        Raises:
+            TypeError, ValueError: it holds what no reader would accept. A case makes parts of it.
+        """
+        data = msgspec.json.encode(record)
+        try:
+            msgspec.json.decode(data, type=RankRecord)
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"the case's record cannot be read back: {error}") from error
+        write_atomically(self.folder / f"cases/{number}.{record.rank}.record", data)
 
     def record(self, number: int, rank: int) -> RankRecord | None:
         return self._get(f"cases/{number}.{rank}.record", RankRecord)
