@@ -23,6 +23,7 @@ from cp_matrix.results import Attempt, CaseResult, RankError, Verdict
 from cp_matrix.run import policy
 from cp_matrix.run.folder import RunFolder
 from cp_matrix.run.launch import ColdLauncher, Launcher, WarmLauncher, rank_environment
+from cp_matrix.run.processes import describe_exit
 from cp_matrix.run.queue import Queue, Work, WorldKind
 from cp_matrix.run.slots import Slots
 from cp_matrix.run.world import World
@@ -354,7 +355,9 @@ class Driver:
         if broken is not None:
             self._start_failed(world, *broken)
         elif (ended := world.handle.ended()) is not None:
-            exits = ", ".join(f"rank {rank}: {code}" for rank, code in ended.exit_codes.items())
+            exits = ", ".join(
+                f"rank {rank} ended with {describe_exit(code)}" for rank, code in ended.exit_codes.items()
+            )
             self._start_failed(world, None, RankError("StartError", exits or ended.error or "it ended", ""))
         elif now - world.started_at > self._options.start_timeout:
             missing = [rank for rank, ready in enumerate(readies) if ready is None]

@@ -268,9 +268,10 @@ def main(folder: str) -> None:
         sys.path[:0] = [path for path in spec.import_path if path not in sys.path]
         try:
             world, suite, ready = _start(box, spec, rank, inherited_torch)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - told to the driver, which ends the world at once
+            log.write(traceback_of(error))
             box.put_broken(rank, rank_error(error))
-            raise
+            sys.exit(1)
         # What was made so far lives as long as the process: keep it out of every later collection.
         gc.collect()
         gc.freeze()
