@@ -43,7 +43,7 @@ class Tolerance:
 #: By dtype. Errors come from rounding weights, each block's result and the sum of the blocks, each by up to
 #: half of 2**-8 (bfloat16) or 2**-11 (float16) of a value. Largest seen with PyTorch's ring over its CPU
 #: kernel, with up to 2048 tokens on 4 ranks: half of the bound on the RMSE, an element 0.07 (bfloat16) or
-#: 0.008 (float16) away where it was large itself. In float32 2e-6 and a fiftieth of the bound were seen, which
+#: 0.008 (float16) away where it was large itself. In float32 it was 2e-6 and a fiftieth of the bound, which
 #: leaves room for kernels that sum in another order. The mistakes planted in the tests are a relative RMSE
 #: of 0.6 and more on some rank.
 TOLERANCES: dict[torch.dtype, Tolerance] = {
