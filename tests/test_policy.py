@@ -1,0 +1,285 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cp_matrix.results import Attempt, RankError, RankRecord, Verdict
+from cp_matrix.run.policy import (
+    Judgement,
+    Limits,
+    Rules,
+    View,
+    conclude,
+    conclude_early,
+    judge,
+    wants_another_try,
+)
+
+LIMITS = Limits(case=60.0, grace=5.0, teardown=30.0, exits=1.0)
+
+
+def ok(rank: int) -> RankRecord:
+    return RankRecord("t[a]", 1, rank, True, 100.0, 1.0)
+
+
+def bad(rank: int, seconds: float = 1.0, message: str = "wrong") -> RankRecord:
+    return RankRecord("t[a]", 1, rank, False, 100.0, seconds, RankError("ToleranceError", message, "…"))
+
+
+def records(*each: RankRecord) -> dict[int, RankRecord]:
+    return {record.rank: record for record in each}
+
+
+def view(now: float, *each: RankRecord, world_size: int = 2, **more: object) -> View:
+    """What is seen ``now`` seconds after the first rank has entered the case."""
+    return View(now, world_size, 0.0, records(*each), **more)  # type: ignore[arg-type]
+
+
+BOTH_GO = {0: True, 1: True}
+STUCK = "a rank failed and others are stuck"
+LOST = "a rank was lost"
+
+TABLE: dict[str, tuple[View, Judgement | None]] = {
+    "nothing has come yet": (view(59.9), None),
+    "one rank is done": (view(59.9, ok(0)), None),
+    "all are done but have not tidied up": (view(1, ok(0), ok(1), recorded_at=0.5), None),
+    "all are done and one has tidied up": (view(1, ok(0), ok(1), recorded_at=0.5, gates={0: True}), None),
+    "all are done and can go on": (
+        view(1, ok(0), ok(1), recorded_at=0.5, gates=BOTH_GO),
+        Judgement(Verdict.PASSED),
+    ),
+    "one cannot go on": (
+        view(1, ok(0), ok(1), recorded_at=0.5, gates={0: True, 1: False}),
+        Judgement(Verdict.PASSED, replace="a case left its world unable to go on"),
+    ),
+    "one does not tidy up in time": (
+        view(31, ok(0), ok(1), recorded_at=1.0, gates={0: True}),
+        Judgement(Verdict.PASSED, replace="rank 1 did not put its process in order within 30 s"),
+    ),
+    "one is lost while tidying up": (
+        view(1, ok(0), ok(1), recorded_at=0.5, gates={0: True}, lost={1: 0.9}),
+        Judgement(Verdict.PASSED, replace="rank 1 was lost after the case had passed"),
+    ),
+    "all failed": (
+        view(1, bad(0, 3.0), bad(1, 2.0), failed_at=0.9, recorded_at=1.0),
+        Judgement(Verdict.FAILED, "rank 1: ToleranceError: wrong", 1, replace="a case failed"),
+    ),
+    "one failed and the others passed": (
+        view(1, ok(0), bad(1), failed_at=0.9, recorded_at=1.0),
+        Judgement(Verdict.FAILED, "rank 1: ToleranceError: wrong", 1, replace="a case failed"),
+    ),
+    "one failed and the grace period is not over": (view(5.8, bad(1), failed_at=0.9), None),
+    "one failed and the others are stuck": (
+        view(5.9, bad(1), failed_at=0.9),
+        Judgement(Verdict.FAILED, "rank 1: ToleranceError: wrong", 1, (0,), STUCK),
+    ),
+    "one failed, and another is lost well after it": (
+        view(4.0, bad(1), failed_at=0.9, lost={0: 3.0}),
+        Judgement(Verdict.FAILED, "rank 1: ToleranceError: wrong", 1, (), STUCK),
+    ),
+    "one is lost just after another failed": (
+        view(1.2, bad(1), failed_at=0.9, lost={0: 1.1}, exits={0: "SIGKILL"}),
+        Judgement(Verdict.CRASHED, "rank 0 was lost: SIGKILL", 0, (), LOST),
+    ),
+    "one is lost just before another failed": (
+        view(1.2, bad(1), failed_at=1.1, lost={0: 0.9}, exits={0: "SIGKILL"}),
+        Judgement(Verdict.CRASHED, "rank 0 was lost: SIGKILL", 0, (), LOST),
+    ),
+    "one is lost and its exit is not known yet": (view(1.8, lost={1: 1.0}), None),
+    "one is lost and its exit is never told": (
+        view(2.0, lost={1: 1.0}),
+        Judgement(
+            Verdict.CRASHED, "rank 1 was lost: it ended without an error code (exit code 0)", 1, (0,), LOST
+        ),
+    ),
+    "one is lost and its exit is told": (
+        view(1.1, lost={1: 1.0}, exits={1: "SIGSEGV"}),
+        Judgement(Verdict.CRASHED, "rank 1 was lost: SIGSEGV", 1, (0,), LOST),
+    ),
+    "one crashed and the launcher ended the others": (
+        view(1.1, lost={0: 1.0, 1: 1.0}, exits={0: "SIGTERM", 1: "SIGSEGV"}),
+        Judgement(Verdict.CRASHED, "rank 1 was lost: SIGSEGV", 1, (), LOST),
+    ),
+    "all are lost, the second rank first": (
+        view(2.0, lost={0: 1.0, 1: 0.9}, exits={0: "SIGKILL", 1: "SIGKILL"}),
+        Judgement(Verdict.CRASHED, "rank 1 was lost: SIGKILL", 1, (), LOST),
+    ),
+    "one is lost that had passed": (view(10.0, ok(0), lost={0: 1.0}), None),
+    "time is over": (
+        view(60.0),
+        Judgement(Verdict.TIMEOUT, "no result from ranks 0, 1 within 60 s", 0, (0, 1), "a case timed out"),
+    ),
+    "time is over for one rank": (
+        view(60.0, ok(0)),
+        Judgement(Verdict.TIMEOUT, "no result from rank 1 within 60 s", 1, (1,), "a case timed out"),
+    ),
+    "time is over before the grace period is": (view(61.0, bad(0), failed_at=59.0), None),
+    "a failure has no text": (
+        view(1, bad(0, message=""), ok(1), failed_at=0.9, recorded_at=1.0),
+        Judgement(Verdict.FAILED, "rank 0: ToleranceError", 0, replace="a case failed"),
+    ),
+    "a failure has many lines": (
+        view(1, bad(0, message="\n first\nsecond"), ok(1), failed_at=0.9, recorded_at=1.0),
+        Judgement(Verdict.FAILED, "rank 0: ToleranceError: first", 0, replace="a case failed"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_a_view_is_judged(name: str) -> None:
+    seen, judgement = TABLE[name]
+    assert judge(seen, LIMITS) == judgement
+
+
+@st.composite
+def views(draw: st.DrawFn) -> View:
+    size = draw(st.integers(1, 4))
+    ranks = st.integers(0, size - 1)
+    moments = st.floats(0, 100)
+    each = draw(st.dictionaries(ranks, st.booleans()))
+    return View(
+        now=draw(moments),
+        world_size=size,
+        entered_at=draw(moments),
+        records={rank: ok(rank) if good else bad(rank, draw(moments)) for rank, good in each.items()},
+        gates=draw(st.dictionaries(ranks, st.booleans())),
+        lost=draw(st.dictionaries(ranks, moments)),
+        failed_at=draw(st.none() | moments),
+        recorded_at=draw(st.none() | moments),
+        exits=draw(
+            st.none() | st.dictionaries(ranks, st.sampled_from(["SIGKILL", "SIGTERM", "exit code 1"]))
+        ),
+    )
+
+
+@given(views())
+def test_a_case_passes_only_with_a_good_record_of_every_rank(seen: View) -> None:
+    judgement = judge(seen, LIMITS)
+    if judgement is not None and judgement.outcome is Verdict.PASSED:
+        assert all(rank in seen.records and seen.records[rank].ok for rank in range(seen.world_size))
+
+
+@given(views())
+def test_whatever_is_no_clean_pass_replaces_the_world(seen: View) -> None:
+    judgement = judge(seen, LIMITS)
+    if judgement is not None and judgement.outcome is not Verdict.PASSED:
+        assert judgement.replace
+
+
+@given(views())
+def test_the_rank_to_blame_is_one_that_failed_or_left_no_record(seen: View) -> None:
+    judgement = judge(seen, LIMITS)
+    if judgement is not None and judgement.rank is not None:
+        record = seen.records.get(judgement.rank)
+        assert record is None or not record.ok
+
+
+@given(views())
+def test_ranks_whose_stacks_are_asked_for_are_alive_and_without_a_record(seen: View) -> None:
+    judgement = judge(seen, LIMITS)
+    if judgement is not None:
+        assert not set(judgement.inside) & (set(seen.records) | set(seen.lost))
+
+
+@given(views())
+def test_every_case_is_judged_once_all_limits_are_over(seen: View) -> None:
+    late = View(
+        now=1000.0,
+        world_size=seen.world_size,
+        entered_at=seen.entered_at,
+        records=seen.records,
+        gates=seen.gates,
+        lost=seen.lost,
+        failed_at=50.0,
+        recorded_at=50.0,
+        exits=seen.exits,
+    )
+    assert judge(late, LIMITS) is not None
+
+
+# Attempts.
+
+
+def attempts(*outcomes: str, position: int = 0) -> list[Attempt]:
+    return [
+        Attempt("t[a]", number, "w1", Verdict(outcome), 0.0, 1.5, f"reason {number}", position=position)
+        for number, outcome in enumerate(outcomes, start=1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("so_far", "rules", "again"),
+    [
+        (attempts("passed"), Rules(retries=9, confirm=True), False),
+        (attempts("timeout", position=3), Rules(retries=9, confirm=True), False),
+        (attempts("failed", position=3), Rules(retries=9), False),
+        (attempts("failed", position=3), Rules(confirm=True), True),
+        (attempts("failed", position=0), Rules(confirm=True), False),
+        (attempts("failed", "failed", position=3), Rules(confirm=True), False),
+        (attempts("crashed"), Rules(retries=0), False),
+        (attempts("crashed"), Rules(retries=1), True),
+        (attempts("crashed", "crashed"), Rules(retries=1), False),
+        (attempts("crashed", "crashed"), Rules(retries=2), True),
+        (attempts("crashed", "failed", position=3), Rules(retries=9, confirm=True), False),
+        (attempts("crashed", "passed"), Rules(retries=9), False),
+    ],
+)
+def test_another_try_is_wanted(so_far: list[Attempt], rules: Rules, again: bool) -> None:
+    assert wants_another_try(so_far, rules) is again
+
+
+@given(
+    st.lists(st.sampled_from(["passed", "failed", "crashed", "timeout"]), min_size=9, max_size=9),
+    st.builds(Rules, st.integers(0, 4), st.booleans()),
+    st.integers(0, 3),
+)
+def test_tries_come_to_an_end(outcomes: list[str], rules: Rules, position: int) -> None:
+    so_far = attempts(*outcomes, position=position)
+    ends = [count for count in range(1, 10) if not wants_another_try(so_far[:count], rules)]
+    assert ends[0] <= rules.retries + 2
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "verdict", "flaky", "reason"),
+    [
+        (["passed"], Verdict.PASSED, False, "reason 1"),
+        (["timeout"], Verdict.TIMEOUT, False, "reason 1"),
+        (["crashed"], Verdict.CRASHED, False, "reason 1"),
+        (["crashed", "crashed"], Verdict.CRASHED, False, "reason 2"),
+        (["crashed", "failed"], Verdict.FAILED, False, "reason 2"),
+        (["crashed", "passed"], Verdict.PASSED, True, "passed on attempt 2, after: reason 1"),
+        (["crashed", "crashed", "passed"], Verdict.PASSED, True, "passed on attempt 3, after: reason 1"),
+        (["failed", "failed"], Verdict.FAILED, False, "reason 1 (fails alone as well)"),
+        (["failed", "timeout"], Verdict.FAILED, False, "reason 1 (fails alone as well)"),
+        (
+            ["failed", "passed"],
+            Verdict.FAILED,
+            False,
+            "reason 1 (passes alone: state left by an earlier case)",
+        ),
+    ],
+)
+def test_attempts_make_one_verdict(outcomes: list[str], verdict: Verdict, flaky: bool, reason: str) -> None:
+    result = conclude("t[a]", "0123", attempts(*outcomes))
+    assert (result.verdict, result.flaky, result.reason) == (verdict, flaky, reason)
+
+
+def test_a_verdict_has_all_attempts_and_their_seconds() -> None:
+    tried = attempts("crashed", "passed")
+    result = conclude("t[a]", "0123", tried)
+    assert (result.attempts, result.seconds) == (tuple(tried), 3.0)
+
+
+def test_a_case_that_was_never_tried_is_not_run() -> None:
+    result = conclude_early("t[a]", "0123", [], "interrupted")
+    assert (result.verdict, result.reason) == (Verdict.NOT_RUN, "interrupted")
+
+
+@pytest.mark.parametrize("outcome", ["failed", "crashed"])
+def test_a_case_that_cannot_be_tried_again_keeps_what_is_known(outcome: str) -> None:
+    result = conclude_early("t[a]", "0123", attempts(outcome), "interrupted")
+    assert (result.verdict, result.reason) == (
+        Verdict(outcome),
+        "reason 1; not tried again: interrupted",
+    )
