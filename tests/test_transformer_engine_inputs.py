@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from fake_transformer_engine import FP8, PARAMS
+
+from cp_matrix.suites.transformer_engine.inputs import bias_shape, deal, draw_inputs, shard_of
+from cp_matrix.suites.transformer_engine.packing import Packing
+from cp_matrix.suites.transformer_engine.problem import problem_of
+from cp_matrix.worker.context import Context, World
+
+CPU = torch.device("cpu")
+PACKING = Packing((5, 12), (8, 12))
+GROUPED = {"num_heads": 4, "num_gqa_groups": 2, "head_dim_qk": 8, "head_dim_v": 6}
+
+
+def context(seed: int = 1) -> Context:
+    return Context(World(0, 2, CPU, "gloo"), seed)
+
+
+@pytest.mark.parametrize(("qkv_format", "outer"), [("bshd", (2, 32)), ("sbhd", (32, 2)), ("thd", (20,))])
+def test_tensors_have_the_shapes_of_their_layout(qkv_format: str, outer: tuple[int, ...]) -> None:
+    problem = problem_of(PARAMS | GROUPED | {"qkv_format": qkv_format})
+    inputs = draw_inputs(problem, PACKING if qkv_format == "thd" else None, context())
+    assert inputs.q.shape == (*outer, 4, 8)
+    assert inputs.k.shape == (*outer, 2, 8)
+    assert inputs.v.shape == (*outer, 2, 6)
+    assert inputs.dout.shape == (*outer, 24)
+
+
+def test_keys_may_be_more_than_queries() -> None:
+    inputs = draw_inputs(problem_of(PARAMS | {"max_seqlen_kv": 64}), None, context())
+    assert (inputs.q.shape[1], inputs.k.shape[1], inputs.v.shape[1]) == (32, 64, 64)
+
+
+def test_numbers_are_normal_and_clamped() -> None:
+    inputs = draw_inputs(problem_of(PARAMS), None, context())
+    for tensor in (inputs.q, inputs.k, inputs.v, inputs.dout):
+        assert tensor.abs().max() == 1.0
+        # A standard normal number lies beyond 1 with probability 0.317.
+        assert 0.2 < float((tensor.abs() == 1.0).float().mean()) < 0.45
+
+
+def test_numbers_depend_on_the_seed_and_differ_between_tensors() -> None:
+    problem = problem_of(PARAMS | {"num_gqa_groups": 4})
+    first, again, other = (draw_inputs(problem, None, context(seed)) for seed in (1, 1, 2))
+    assert torch.equal(first.q, again.q)
+    assert not torch.equal(first.q, other.q)
+    assert not torch.equal(first.q, first.k)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("1hss", (1, 4, 32, 32)),
+        ("11ss", (1, 1, 32, 32)),
+        ("b1ss", (2, 1, 32, 32)),
+        ("bhss", (2, 4, 32, 32)),
+        ("111s", (1, 1, 1, 32)),
+    ],
+)
+def test_a_bias_has_the_shape_its_name_says(name: str, shape: tuple[int, ...]) -> None:
+    problem = problem_of(PARAMS | {"attn_bias_type": "post_scale_bias", "bias_shape": name})
+    assert bias_shape(problem) == shape
+    bias = draw_inputs(problem, None, context()).bias
+    assert bias is not None
+    assert bias.shape == shape
+
+
+def test_bias_and_sink_are_drawn_only_where_they_are_used() -> None:
+    inputs = draw_inputs(problem_of(PARAMS), None, context())
+    assert inputs.bias is None
+    assert inputs.softmax_offset is None
+    learned = draw_inputs(problem_of(PARAMS | {"softmax_type": "learnable"}), None, context())
+    assert learned.softmax_offset is not None
+    assert learned.softmax_offset.shape == (4,)
+    assert learned.softmax_offset.dtype is torch.float32
+
+
+def test_fp8_starts_from_16_bits() -> None:
+    assert draw_inputs(problem_of(FP8), None, context()).q.dtype is torch.bfloat16
+
+
+@pytest.mark.parametrize(("qkv_format", "dim"), [("bshd", 1), ("sbhd", 0)])
+def test_a_share_is_cut_along_the_tokens_and_contiguous(qkv_format: str, dim: int) -> None:
+    problem = problem_of(PARAMS | {"qkv_format": qkv_format})
+    inputs = draw_inputs(problem, None, context())
+    mine = deal(inputs, problem, shard_of(problem, None, 1, 2, CPU))
+    for whole, part in ((inputs.q, mine.q), (inputs.k, mine.k), (inputs.v, mine.v), (inputs.dout, mine.dout)):
+        assert torch.equal(part, whole.narrow(dim, 8, 16))
+        assert part.is_contiguous()
+
+
+def test_a_share_of_packed_sequences_has_chunks_of_each() -> None:
+    problem = problem_of(PARAMS | {"qkv_format": "thd"})
+    inputs = draw_inputs(problem, PACKING, context())
+    mine = deal(inputs, problem, shard_of(problem, PACKING, 0, 2, CPU))
+    assert torch.equal(mine.q, inputs.q[[0, 1, 6, 7, 8, 9, 10, 17, 18, 19]])
+
+
+def test_a_bias_is_cut_along_the_queries_alone() -> None:
+    problem = problem_of(PARAMS | {"attn_bias_type": "post_scale_bias"})
+    inputs = draw_inputs(problem, None, context())
+    mine = deal(inputs, problem, shard_of(problem, None, 1, 2, CPU))
+    assert inputs.bias is not None
+    assert mine.bias is not None
+    assert torch.equal(mine.bias, inputs.bias[:, :, 8:24])
+
+
+def test_a_bias_all_queries_share_is_not_cut() -> None:
+    problem = problem_of(PARAMS | {"attn_bias_type": "post_scale_bias", "bias_shape": "111s"})
+    inputs = draw_inputs(problem, None, context())
+    assert deal(inputs, problem, shard_of(problem, None, 0, 2, CPU)).bias is inputs.bias
+
+
+def test_keys_and_queries_of_different_lengths_are_dealt_separately() -> None:
+    problem = problem_of(PARAMS | {"max_seqlen_kv": 64})
+    shard = shard_of(problem, None, 0, 2, CPU)
+    assert (len(shard.queries), len(shard.keys)) == (16, 32)

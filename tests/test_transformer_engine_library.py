@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import importlib.util
+import os
+from types import SimpleNamespace
+
+import pytest
+from fake_transformer_engine import FP8, PARAMS, fake_library
+
+from cp_matrix.suites.transformer_engine import library as te
+from cp_matrix.suites.transformer_engine.problem import problem_of
+
+
+def test_the_environment_names_one_backend() -> None:
+    assert te.environment_of(problem_of(PARAMS)) == {"NVTE_FLASH_ATTN": "0", "NVTE_FUSED_ATTN": "1"}
+    flash = problem_of(PARAMS | {"backend": "flash"})
+    assert te.environment_of(flash) == {"NVTE_FLASH_ATTN": "1", "NVTE_FUSED_ATTN": "0"}
+
+
+@pytest.mark.parametrize("backward", [True, False])
+@pytest.mark.parametrize("f16", [True, False])
+def test_the_environment_says_what_fp8_covers(backward: bool, f16: bool) -> None:
+    environment = te.environment_of(problem_of(FP8 | {"fp8_bwd": backward, "f16_O": f16}))
+    assert environment["NVTE_FP8_DPA_BWD"] == str(int(backward))
+    assert environment["NVTE_DPA_FP8CS_O_in_F16"] == str(int(f16))
+
+
+def test_switches_are_set_inside_and_put_back_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NVTE_FLASH_ATTN", "7")
+    monkeypatch.delenv("NVTE_FUSED_ATTN", raising=False)
+    before = dict(os.environ)
+    inside: list[str] = []
+
+    def fail() -> None:
+        with te.switched(fake_library(), problem_of(PARAMS)):
+            inside.extend((os.environ["NVTE_FLASH_ATTN"], os.environ["NVTE_FUSED_ATTN"]))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert inside == ["0", "1"]
+    assert dict(os.environ) == before
+
+
+def test_what_the_library_read_at_import_is_switched_too() -> None:
+    library = fake_library()
+    with te.switched(library, problem_of(FP8 | {"f16_O": False})):
+        assert library.backends._dpa_fp8_cs_o_in_f16 is False
+        assert library.context_parallel._dpa_fp8_cs_o_in_f16 is False
+    assert library.backends._dpa_fp8_cs_o_in_f16 is True
+    assert library.context_parallel._dpa_fp8_cs_o_in_f16 is True
+
+
+def test_a_case_without_fp8_leaves_its_switch_alone() -> None:
+    library = fake_library()
+    with te.switched(library, problem_of(PARAMS | {"f16_O": False})):
+        assert library.backends._dpa_fp8_cs_o_in_f16 is True
+
+
+def test_a_version_without_the_switch_is_no_reason_to_fail() -> None:
+    library = fake_library()
+    del library.backends._dpa_fp8_cs_o_in_f16
+    with te.switched(library, problem_of(FP8 | {"f16_O": False})):
+        assert library.context_parallel._dpa_fp8_cs_o_in_f16 is False
+    assert not hasattr(library.backends, "_dpa_fp8_cs_o_in_f16")
+
+
+def test_a_backend_is_chosen_anew_for_each_case() -> None:
+    library = fake_library()
+    chosen = library.attention._attention_backends
+    with te.switched(library, problem_of(PARAMS)):
+        assert chosen["backend_selection_requires_update"] is True
+        chosen.update(attention_params="those of this case", backend_selection_requires_update=False)
+    assert chosen["attention_params"] is None
+    assert chosen["backend_selection_requires_update"] is True
+
+
+@pytest.mark.parametrize(
+    ("chosen", "name"),
+    [
+        ({"use_flash_attention": True, "flash_attention_backend": "2.8.3"}, "FlashAttention 2.8.3"),
+        ({"use_flash_attention": False, "use_fused_attention": True}, "FusedAttention"),
+        ({"use_flash_attention": False, "use_fused_attention": False}, "UnfusedDotProductAttention"),
+    ],
+)
+def test_what_computed_attention_is_named(chosen: dict[str, object], name: str) -> None:
+    library = fake_library()
+    library.attention._attention_backends.update(chosen)
+    assert te.chosen_backend(library) == name
+
+
+@pytest.mark.parametrize(
+    ("capability", "version", "installed"),
+    [((9, 0), 1, True), ((10, 0), 1, False), ((10, 0), 3, True), ((12, 0), 1, False)],
+)
+def test_blackwell_refuses_an_old_flash_attn(
+    capability: tuple[int, int], version: int, installed: bool
+) -> None:
+    library = fake_library()
+    known = SimpleNamespace(is_installed=True, version=version, version_required_blackwell=2)
+    library.utils.FlashAttentionUtils = known
+    te.settle_flash_attention(library, capability)
+    assert known.is_installed is installed
+
+
+def test_resetting_forgets_recipes_and_the_chosen_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = fake_library()
+    library.attention._attention_backends["attention_params"] = "of an earlier case"
+    monkeypatch.setitem(te.sys.modules, "transformer_engine.pytorch", library.pytorch)
+    monkeypatch.setattr(te, "load", lambda: library)
+    te.reset_between_cases()
+    assert library.quantization.FP8GlobalStateManager.resets == 1
+    assert library.attention._attention_backends["attention_params"] is None
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("transformer_engine") is not None, reason="Transformer Engine is installed"
+)
+def test_without_the_library_the_suite_says_what_to_install() -> None:
+    te.preload()
+    te.reset_between_cases()
+    with pytest.raises(ModuleNotFoundError, match=r"cp-matrix\[te\]"):
+        te.load()
