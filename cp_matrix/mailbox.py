@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import os
 import signal
+from enum import Enum
 from pathlib import Path
 from typing import TypeVar
 
@@ -39,6 +40,15 @@ T = TypeVar("T")
 
 #: Asks a rank to write its Python stacks into ``stacks/R``.
 STACKS_SIGNAL = signal.SIGUSR1
+
+
+class Isolation(str, Enum):
+    """What happens between two cases of a world."""
+
+    #: What a case has changed is put back.
+    RESTORE = "restore"
+    #: Nothing is: whatever a case leaves behind meets the next one.
+    OFF = "off"
 
 
 class LaunchSpec(msgspec.Struct, frozen=True):
@@ -59,6 +69,11 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     start: str
     #: Folders to import the suite from, before everything else.
     import_path: tuple[str, ...] = ()
+    isolation: Isolation = Isolation.RESTORE
+    #: Kinds of leaks (``worker/leaks.py``) that are put back as well.
+    reset: tuple[str, ...] = ()
+    #: Whether to look closer at what a case leaves behind (``worker/watch.py``).
+    watch: bool = False
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -95,6 +110,8 @@ class After(msgspec.Struct, frozen=True):
 
     leaks: tuple[str, ...] = ()
     unhealthy: str = ""
+    #: For each of ``leaks``, its kind.
+    kinds: tuple[str, ...] = ()
 
 
 class Ended(msgspec.Struct, frozen=True):

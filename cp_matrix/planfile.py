@@ -43,6 +43,8 @@ class Block(msgspec.Struct):
     timeouts: list[float]
     #: Index into the file's skips, -1 where the case can run.
     skips: list[int]
+    #: 1, or the how-manieth time these cases are run.
+    repetition: int = 1
 
 
 class PlanFile(msgspec.Struct):
@@ -92,7 +94,7 @@ def load_plan(path: Path) -> Plan:
 
 def _shared(planned: PlannedCase) -> tuple[Any, ...]:
     case = planned.case
-    return (case.matrix, case.test, case.suite, case.environment, tuple(case.axes))
+    return (case.matrix, case.test, case.suite, case.environment, tuple(case.axes), case.repetition)
 
 
 class _Writer:
@@ -173,6 +175,7 @@ class _Writer:
                 [case.world_size for case in cases],
                 [case.timeout for case in cases],
                 self.skip_codes(one.skip for one in planned),
+                first.repetition,
             )
         )
 
@@ -217,6 +220,7 @@ class StoredCases(LazyCases):
             block.world_sizes[at],
             block.timeouts[at],
             block.environment,
+            block.repetition,
         )
 
     @cached_property
@@ -229,8 +233,9 @@ def _ids(block: Block) -> Iterator[str]:
         map([str(value) for value in values].__getitem__, codes)
         for values, codes in zip(block.axes.values(), block.codes, strict=True)
     ]
+    again = f"#{block.repetition}" if block.repetition > 1 else ""
     for parts in zip(*columns, strict=True) if columns else [()] * len(block.skips):
-        yield f"{block.test}[{'-'.join(parts)}]"
+        yield f"{block.test}[{'-'.join(parts)}]{again}"
 
 
 def _check(block: Block, skips: int, fields: int) -> None:

@@ -76,6 +76,8 @@ class RankRecord(msgspec.Struct, frozen=True):
     #: Empty, or why this world cannot take another case (for example: process group destroyed).
     unhealthy: str = ""
     log: LogSpan | None = None
+    #: For each of ``leaks``, what kind of thing it is.
+    leak_kinds: tuple[str, ...] = ()
 
 
 class Attempt(msgspec.Struct, frozen=True):

@@ -33,11 +33,14 @@ class Case:
     world_size: int
     timeout: float
     environment: tuple[tuple[str, str], ...] = ()
+    #: 1, or the how-manieth time the same case is run (``run --repeat``).
+    repetition: int = 1
 
     @cached_property
     def id(self) -> str:
-        """``test[v1-v2-…]`` in axis order; made from declared names only."""
-        return f"{self.test}[{'-'.join(str(value) for value in self.axes.values())}]"
+        """``test[v1-v2-…]`` in axis order, from declared names only; repetitions end in ``#2``, ``#3``, …."""
+        again = f"#{self.repetition}" if self.repetition > 1 else ""
+        return f"{self.test}[{'-'.join(str(value) for value in self.axes.values())}]{again}"
 
     @cached_property
     def hash(self) -> str:

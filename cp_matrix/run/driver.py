@@ -6,6 +6,7 @@ One thread, no waiting: every turn of the loop looks at each world once. What is
 
 from __future__ import annotations
 
+import math
 import socket
 import time
 from collections import Counter
@@ -16,7 +17,7 @@ from typing import Protocol
 
 from cp_matrix import events
 from cp_matrix.errors import ExitCode, InternalError
-from cp_matrix.mailbox import LaunchSpec, Mailbox
+from cp_matrix.mailbox import Isolation, LaunchSpec, Mailbox
 from cp_matrix.matrix.case import Case
 from cp_matrix.plan import Plan
 from cp_matrix.results import Attempt, CaseResult, RankError, Verdict
@@ -63,6 +64,7 @@ class Options:
     start_timeout: float
     seed: int
     import_path: tuple[str, ...] = ()
+    isolation: Isolation = Isolation.RESTORE
 
 
 class Observer(Protocol):
@@ -86,6 +88,7 @@ class Driver:
         environ: Mapping[str, str],
         seconds: Mapping[str, float] | None = None,
         launchers: LauncherFactory | None = None,
+        queue: Queue | None = None,
     ) -> None:
         self._plan = plan
         self._options = options
@@ -93,7 +96,8 @@ class Driver:
         self._folder = folder
         self._observers = observers
         self._environ = environ
-        self._queue = Queue.of(plan.runnable, seconds)
+        # A queue that is given holds the plan's runnable cases in an order somebody chose.
+        self._queue = Queue.of(plan.runnable, seconds) if queue is None else queue
         self._launch_numbers = count(1)
         self._worlds: list[World] = []
         self._make_launcher = launchers or self._torch_launcher
@@ -226,7 +230,7 @@ class Driver:
         return any(world.kind == kind for world in self._worlds)
 
     def _is_worth_a_world(self, kind: WorldKind) -> bool:
-        if self._has_enough(kind):
+        if self._has_enough(kind) or (kind.sequence and self._has_world(kind)):
             return False
         # Worlds that are still starting will take work off this queue; a further one is only worth
         # its start if something is left for it.
@@ -254,6 +258,8 @@ class Driver:
             logs_relative=f"logs/{launch}",
             start=self._start,
             import_path=self._options.import_path,
+            isolation=self._options.isolation,
+            watch=self._options.isolation is Isolation.OFF,
         )
         box = Mailbox.create(self._folder.path / "launches" / launch, spec)
         handle = self._launcher(kind).start(spec, box)
@@ -265,7 +271,7 @@ class Driver:
             box=box,
             handle=handle,
             started_at=time.monotonic(),
-            budget=1 if alone else self._options.batch_size,
+            budget=1 if alone else math.inf if kind.sequence else self._options.batch_size,
             alone=alone,
         )
         self._worlds.append(world)

@@ -16,6 +16,8 @@ class WorldKind:
     world_size: int
     suite: str
     environment: tuple[tuple[str, str], ...]
+    #: Above 0: cases of one list, which are run in its order and by one world at a time.
+    sequence: int = 0
 
 
 @dataclass(frozen=True)
@@ -26,10 +28,12 @@ class Work:
     attempt: int = 1
     #: Run it in a fresh world that takes nothing else.
     alone: bool = False
+    #: The list it belongs to; see `WorldKind`.
+    sequence: int = 0
 
     @property
     def kind(self) -> WorldKind:
-        return WorldKind(self.case.world_size, self.case.suite, self.case.environment)
+        return WorldKind(self.case.world_size, self.case.suite, self.case.environment, self.sequence)
 
 
 @dataclass
@@ -52,6 +56,19 @@ class Queue:
         for case in sorted(cases, key=lambda case: -_magnitude((seconds or {}).get(case.hash, 0.0))):
             work = Work(case)
             queue.shared.setdefault(work.kind, deque()).append(work)
+        return queue
+
+    @classmethod
+    def in_sequence(cls, lists: Iterable[Iterable[Case]]) -> Queue:
+        """Queue lists of cases, each to be run in its own order in a world of its own.
+
+        Where a list needs several kinds of worlds, each kind takes its part of the list.
+        """
+        queue = cls()
+        for number, cases in enumerate(lists, 1):
+            for case in cases:
+                work = Work(case, sequence=number)
+                queue.shared.setdefault(work.kind, deque()).append(work)
         return queue
 
     def __len__(self) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from cp_matrix.mailbox import STACKS_SIGNAL, Mailbox, Order
+from cp_matrix.mailbox import STACKS_SIGNAL, After, Mailbox, Order
 from cp_matrix.results import Attempt, RankError, RankRecord
 from cp_matrix.run import launch as launching
 from cp_matrix.run import processes
@@ -166,7 +166,7 @@ class World:
         for rank, record in sorted(self._records.items()):
             after = self.box.after(self.number, rank)
             if after is not None:
-                record = _with_after(record, after.leaks, after.unhealthy)
+                record = _with_after(record, after)
             records.append(record)
         seconds = max((record.seconds for record in records), default=view.now - view.entered_at)
         if len(records) < self.size:
@@ -198,5 +198,7 @@ class World:
         return launching.end_world(self.handle, self.box, self.size)
 
 
-def _with_after(record: RankRecord, leaks: tuple[str, ...], unhealthy: str) -> RankRecord:
-    return msgspec.structs.replace(record, leaks=leaks, unhealthy=unhealthy)
+def _with_after(record: RankRecord, after: After) -> RankRecord:
+    return msgspec.structs.replace(
+        record, leaks=after.leaks, unhealthy=after.unhealthy, leak_kinds=after.kinds
+    )

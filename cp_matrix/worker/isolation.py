@@ -23,8 +23,19 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
 from cp_matrix.worker import precision
+from cp_matrix.worker.leaks import (
+    CHILD_PROCESSES,
+    PROCESS_GROUPS,
+    RUNNING_THREADS,
+    TIMERS,
+    WORKING_DIRECTORY,
+    Leak,
+    Restoring,
+    environment_variable,
+)
 from cp_matrix.worker.record import LEAK_LIMIT, message_of, shortened
 
+EVERYTHING = Restoring()
 #: Written by libraries as they load or run, on purpose and once; not a case's doing.
 _QUIET_VARIABLES = frozenset(
     {"TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_MODULE_LOADING", "KINETO_LOG_LEVEL"}
@@ -86,7 +97,7 @@ SETTINGS: tuple[Setting, ...] = (
 )
 
 
-def _stop_timers() -> list[str]:
+def _stop_timers(restoring: Restoring) -> list[Leak]:
     """Stop alarms that would go off in a later case; one line for each."""
     leaks = []
     for name, which in (
@@ -94,9 +105,9 @@ def _stop_timers() -> list[str]:
         ("virtual timer", signal.ITIMER_VIRTUAL),
         ("profiling timer", signal.ITIMER_PROF),
     ):
-        left, _ = signal.setitimer(which, 0.0)
+        left, _ = signal.setitimer(which, 0.0) if TIMERS in restoring else signal.getitimer(which)
         if left:
-            leaks.append(f"{name} was set to go off in {left:.1f} s")
+            leaks.append(Leak(TIMERS, f"{name} was set to go off in {left:.1f} s"))
     return leaks
 
 
@@ -132,6 +143,12 @@ def _process_groups() -> frozenset[str]:
     return frozenset(c10d._world.pg_names.values())
 
 
+def _destroy(groups: frozenset[str]) -> None:
+    for group, name in list(c10d._world.pg_names.items()):
+        if name in groups:
+            dist.destroy_process_group(group)
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """The process-wide state before a case."""
@@ -156,23 +173,34 @@ class Snapshot:
             default_group=c10d._world.default_pg,
         )
 
-    def restore(self, expected_groups: frozenset[str] = frozenset()) -> list[str]:
+    def restore(
+        self, expected_groups: frozenset[str] = frozenset(), restoring: Restoring = EVERYTHING
+    ) -> list[Leak]:
         """Undo what differs from this snapshot; one line for each difference.
 
         Args:
             expected_groups: names of process groups the world itself made meanwhile.
+            restoring: the kinds to undo; the others are only told.
         """
-        leaks = [*self._restore_environment(), *self._restore_settings(), *self._restore_directory()]
-        leaks += _stop_timers()
+        leaks = [
+            *self._restore_environment(restoring),
+            *self._restore_settings(restoring),
+            *self._restore_directory(restoring),
+            *_stop_timers(restoring),
+        ]
         for thread in threading.enumerate():
             if (thread.ident or 0) not in self.threads:
-                leaks.append(f"thread {thread.name!r} is still running")
-        leaks += [
-            f"child process {pid} is still running: {_command_of(pid)}" for pid in _children() - self.children
-        ]
+                leaks.append(Leak(RUNNING_THREADS, f"thread {thread.name!r} is still running"))
+        for pid in _children() - self.children:
+            leaks.append(Leak(CHILD_PROCESSES, f"child process {pid} is still running: {_command_of(pid)}"))
+            if CHILD_PROCESSES in restoring:
+                os.kill(pid, signal.SIGKILL)
         opened = _process_groups() - self.groups - expected_groups
         if opened:
-            leaks.append(f"{len(opened)} process group{'s' * (len(opened) > 1)} left open")
+            text = f"{len(opened)} process group{'s' * (len(opened) > 1)} left open"
+            leaks.append(Leak(PROCESS_GROUPS, text))
+            if PROCESS_GROUPS in restoring:
+                _destroy(opened)
         return leaks
 
     def unhealthy(self) -> str:
@@ -185,42 +213,48 @@ class Snapshot:
             return "the case destroyed a process group that other cases share"
         return ""
 
-    def _restore_environment(self) -> list[str]:
+    def _restore_environment(self, restoring: Restoring) -> list[Leak]:
         leaks = []
         now = dict(os.environ)
         for name in sorted(now.keys() | self.environment.keys()):
             before, after = self.environment.get(name), now.get(name)
             if before == after:
                 continue
-            if before is None:
-                del os.environ[name]
-                if name in _QUIET_VARIABLES:
-                    continue
-                leaks.append(f"environment variable {name} was set to {after!r}")
-            else:
-                os.environ[name] = before
-                what = "was removed" if after is None else f"was changed to {after!r}"
-                leaks.append(f"environment variable {name} {what}")
+            kind = environment_variable(name)
+            if kind in restoring:
+                if before is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = before
+            if before is None and name in _QUIET_VARIABLES:
+                continue
+            change = "changed" if before is not None else "set"
+            what = "was removed" if after is None else f"was {change} to {after!r}"
+            leaks.append(Leak(kind, f"{kind} {what}"))
         return leaks
 
-    def _restore_settings(self) -> list[str]:
+    def _restore_settings(self, restoring: Restoring) -> list[Leak]:
         leaks = []
         for setting, before in zip(SETTINGS, self.settings, strict=True):
             after = setting.read()
             if after != before:
-                setting.write(before)
-                leaks.append(f"{setting.name} changed {setting.show(before, after)}".rstrip())
+                if setting.name in restoring:
+                    setting.write(before)
+                shown = f"{setting.name} changed {setting.show(before, after)}".rstrip()
+                leaks.append(Leak(setting.name, shown))
         return leaks
 
-    def _restore_directory(self) -> list[str]:
+    def _restore_directory(self, restoring: Restoring) -> list[Leak]:
         now = _working_directory()
         if now == self.directory:
             return []
-        try:
-            os.chdir(self.directory)
-        except OSError as error:
-            return [f"working directory changed to {now}; it cannot be changed back: {error}"]
-        return [f"working directory changed to {now}"]
+        shown = f"working directory changed to {now}"
+        if WORKING_DIRECTORY in restoring:
+            try:
+                os.chdir(self.directory)
+            except OSError as error:
+                shown = f"{shown}; it cannot be changed back: {error}"
+        return [Leak(WORKING_DIRECTORY, shown)]
 
 
 def reset_suite(suite: str) -> str:
@@ -257,6 +291,11 @@ def prepare(seed: int) -> None:
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(seed % 2**32)
+    reset_peak()
+
+
+def reset_peak() -> None:
+    """Have `peak_memory` begin anew."""
     if _cuda_is_used():
         torch.cuda.reset_peak_memory_stats()
     else:

@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from cp_matrix.facts.nccl import SHARES_GPUS, loaded_version
-from cp_matrix.mailbox import STACKS_SIGNAL, After, LaunchSpec, Mailbox, Order, Ready
+from cp_matrix.mailbox import STACKS_SIGNAL, After, Isolation, LaunchSpec, Mailbox, Order, Ready
 from cp_matrix.results import LogSpan, RankRecord
+from cp_matrix.worker.leaks import RANDOM_NUMBERS, SUITE_STATE, Restoring
 from cp_matrix.worker.ranklog import RankLog
 from cp_matrix.worker.record import LEAK_LIMIT, clean, rank_error, shortened, storable, traceback_of
 
@@ -136,13 +137,20 @@ class Rank:
 
         from cp_matrix.worker import isolation
         from cp_matrix.worker.context import Context
+        from cp_matrix.worker.watch import Watch
 
         rank = self.world.rank
         log_start = self.log.size()
         self.box.mark_entered(number, rank)
+        spec = self.spec
+        restoring = Restoring.of(usual=spec.isolation is Isolation.RESTORE, named=spec.reset)
         snapshot = isolation.Snapshot.take()
+        watch = Watch.take(spec.suite) if spec.watch else None
         groups_before = self.world.group_names()
-        isolation.prepare(self.spec.seed)
+        if number == 0 or RANDOM_NUMBERS in restoring:
+            isolation.prepare(spec.seed)
+        else:
+            isolation.reset_peak()
         context = Context(self.world, self.spec.seed)
         error: BaseException | None = None
         started, clock, process = time.time(), time.perf_counter(), os.getpid()
@@ -191,12 +199,15 @@ class Rank:
             self.box.put_record(number, record)
         self.log.attach()
         del error, context
-        broken = isolation.reset_suite(self.spec.suite)
-        leaks = snapshot.restore(self.world.group_names() - groups_before)
+        broken = isolation.reset_suite(spec.suite) if SUITE_STATE in restoring else ""
+        leaks = snapshot.restore(self.world.group_names() - groups_before, restoring)
         unhealthy = broken or snapshot.unhealthy()
         isolation.collect()
+        if watch is not None:
+            leaks += watch.compare(restoring)
         shown_leaks = tuple(shortened(clean(leak), LEAK_LIMIT) for leak in leaks)
-        self.box.put_after(number, rank, After(shown_leaks, unhealthy))
+        kinds = tuple(clean(leak.kind) for leak in leaks)
+        self.box.put_after(number, rank, After(shown_leaks, unhealthy, kinds))
         return record.ok and not unhealthy
 
 
