@@ -326,6 +326,7 @@ def test_rows_values_and_names_must_fit_together(tmp_path: Path, text: str, expe
             "m.yaml:10:14: timeout must be a positive number of seconds, not 0",
         ),
         (with_lines("exclude: [window < 3]"), "m.yaml:10:15: '<' cannot order None and 3"),
+        (with_lines("exclude: [comm == 'p2p' and hads == 3]"), "m.yaml:10:33: unknown name 'hads'"),
         (with_lines("exclude: [world_size < 3]"), "m.yaml:10:15: unknown name 'world_size'"),
         (with_lines("exclude: [gpu_count < 3]"), "m.yaml:10:15: the fact 'gpu_count' cannot be read here"),
     ],
@@ -344,7 +345,15 @@ def test_what_an_earlier_condition_guards_is_no_type_error(tmp_path: Path) -> No
 
 
 def test_a_rule_may_read_the_derived_names(tmp_path: Path) -> None:
-    assert loaded(tmp_path, with_rule("world_size > gpu_count and timeout > 3", "'{world_size} {timeout}'"))
+    text = with_rule("world_size > gpu_count and timeout > 3", "'{world_size} {timeout}'")
+    assert len(loaded(tmp_path, text).tests[0].rules) == 1
+
+
+def test_a_shared_rule_that_a_test_cannot_read_is_reported_with_the_test(tmp_path: Path) -> None:
+    text = TEST.replace("tests:", "defaults:\n  skip: [{if: heads == 3, reason: x}]\ntests:")
+    text += "  u:\n    axes: {comm: [p2p]}\n    world_size: 2\n"
+    (found,) = problems(tmp_path, text)
+    assert found.startswith("m.yaml:7:15: unknown name 'heads' in the test 'u'")
 
 
 def test_a_rule_id_may_be_used_once_in_a_test(tmp_path: Path) -> None:

@@ -72,8 +72,8 @@ class Source:
             match value, step:
                 case (dict(), str()) | (list(), int()):
                     value = value[step]
-                case _:
-                    value = None
+                case _:  # a step that a short form leaves out
+                    break
         if not isinstance(value, str):
             return Location(self.file, mark.line, mark.column)
         at = mark.index
