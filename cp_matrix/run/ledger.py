@@ -1,0 +1,108 @@
+"""The books of a run: every attempt, one verdict a case, and the events that tell of them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Protocol
+
+from cp_matrix import events
+from cp_matrix.errors import InternalError
+from cp_matrix.matrix.case import Case
+from cp_matrix.plan import Plan
+from cp_matrix.results import Attempt, CaseResult, Verdict
+from cp_matrix.run import policy
+from cp_matrix.run.folder import RunFolder
+
+
+class Observer(Protocol):
+    """Somebody who wants to know: the console, the JUnit file, …"""
+
+    def on_event(self, event: events.Event) -> None: ...
+
+    def tick(self) -> None: ...
+
+
+class Ledger:
+    """Writes down what happens, and never a second verdict for a case.
+
+    Attributes:
+        results: the verdicts so far, by case id.
+        bad: how many of them are failures of something that ran.
+    """
+
+    def __init__(
+        self, plan: Plan, folder: RunFolder, observers: Sequence[Observer], rules: policy.Rules
+    ) -> None:
+        self.results: dict[str, CaseResult] = {}
+        self.bad = 0
+        self._plan = plan
+        self._folder = folder
+        self._observers = observers
+        self._rules = rules
+        self._attempts: dict[str, list[Attempt]] = {}
+
+    def emit(self, event: events.Event) -> None:
+        """Write an event down, then tell everybody."""
+        self._folder.append(event)
+        for observer in self._observers:
+            observer.on_event(event)
+
+    def notice(self, message: str) -> None:
+        """One line for the person who watches."""
+        self.emit(events.Notice(time=time.time(), message=message))
+
+    def tick(self) -> None:
+        """Let the observers draw."""
+        for observer in self._observers:
+            observer.tick()
+
+    def add(self, case: Case, attempt: Attempt) -> bool:
+        """Take an attempt down; whether the case is to be tried again instead of concluded."""
+        for record in attempt.ranks:
+            self.emit(
+                events.RankFinished(
+                    time=time.time(),
+                    case=case.id,
+                    launch=attempt.launch,
+                    attempt=attempt.number,
+                    rank=record.rank,
+                    ok=record.ok,
+                    seconds=record.seconds,
+                )
+            )
+        attempts = self._attempts.setdefault(case.id, [])
+        attempts.append(attempt)
+        again = policy.wants_another_try(attempts, self._rules)
+        self.emit(events.AttemptFinished(time=time.time(), attempt=attempt, will_retry=again))
+        if not again:
+            self._conclude(policy.conclude(case.id, case.hash, attempts))
+        return again
+
+    def not_run(self, case: Case, reason: str) -> None:
+        """Conclude a case that will not be run, or not be tried again."""
+        attempts = self._attempts.get(case.id, ())
+        self._conclude(policy.conclude_early(case.id, case.hash, attempts, reason))
+
+    def _conclude(self, result: CaseResult) -> None:
+        if result.case in self.results:
+            raise InternalError(f"{result.case} would get a second verdict")
+        self.results[result.case] = result
+        self.bad += result.verdict.is_bad and result.verdict is not Verdict.NOT_RUN
+        self._folder.put_result(result)
+        self.emit(events.CaseFinished(time=time.time(), result=result))
+
+    def counts(self) -> Counter[Verdict]:
+        """Verdicts of all expanded cases.
+
+        Raises:
+            InternalError: they do not add up to the number expanded.
+        """
+        counts = Counter(result.verdict for result in self.results.values())
+        counts[Verdict.SKIPPED] = len(self._plan.cases) - len(self._plan.runnable)
+        if counts.total() != len(self._plan.cases):
+            raise InternalError(
+                f"{len(self._plan.cases)} cases were expanded, but {counts.total()} have a verdict"
+            )
+        return counts
