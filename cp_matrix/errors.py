@@ -20,6 +20,7 @@ class ExitCode(IntEnum):
     INTERNAL = 3
     COVERAGE = 4
     NOTHING_TO_RUN = 5
+    UNTESTABLE = 125
     INTERRUPTED = 130
     TERMINATED = 143
 
@@ -31,6 +32,7 @@ EXIT_CODE_MEANINGS: dict[ExitCode, str] = {
     ExitCode.INTERNAL: "cp-matrix itself failed",
     ExitCode.COVERAGE: "fewer or other cases ran than --min-run or --expect ask for",
     ExitCode.NOTHING_TO_RUN: "nothing to run: every selected case is skipped",
+    ExitCode.UNTESTABLE: "under `git bisect run` only: no selected case can be run at this commit",
     ExitCode.INTERRUPTED: "interrupted by Ctrl-C",
     ExitCode.TERMINATED: "ended by SIGTERM",
 }

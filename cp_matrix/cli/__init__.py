@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import click
 
 from cp_matrix import __version__
+from cp_matrix.cli import git_bisect
 from cp_matrix.errors import EXIT_CODE_MEANINGS, CpMatrixError, ExitCode
 
 #: What a shell reports for a process that wrote to a closed pipe (128 + SIGPIPE).
@@ -92,7 +93,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        status = _invoke(sys.argv[1:] if arguments is None else list(arguments))
+        words = sys.argv[1:] if arguments is None else list(arguments)
+        status = _invoke(words)
+        if words[:1] == ["run"]:
+            status = git_bisect.translate(status)
         sys.stdout.flush()
         return status
     except BrokenPipeError:

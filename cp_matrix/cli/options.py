@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ from cp_matrix.matrix import find
 if TYPE_CHECKING:
     from cp_matrix.matrix.loaded import LoadedMatrix
     from cp_matrix.plan import Plan
+
+#: How the ids of repetitions end; each of them runs the same case.
+_REPETITION = re.compile(r"(?<=\])#\d+$")
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ class Chosen:
 
     def command(self, case: str) -> str:
         """The command line that runs one case, given its id or hash, ready for a shell."""
-        words = ["cp-matrix", "run", *self.named, case]
+        words = ["cp-matrix", "run", *self.named, _REPETITION.sub("", case)]
         if self.request.essential:
             words.append("--essential")
         if self.request.device != "auto":

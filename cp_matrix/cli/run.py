@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cp_matrix.cli.options import Chosen, Request, choose, selection_options
+from cp_matrix.cli import git_bisect
+from cp_matrix.cli.options import Chosen, Request, selection_options
+from cp_matrix.cli.order import Arranged, Ordering, arrange, order_options
 from cp_matrix.errors import CpMatrixError, ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
 
 @click.command("run")
 @selection_options
+@order_options
 @click.option(
     "--batch-size",
     type=BatchSize(),
@@ -101,6 +104,13 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
     "--seed", type=click.IntRange(min=0), default=1234, show_default=True, help="Given to every case."
 )
 @click.option(
+    "--isolation",
+    type=click.Choice(["restore", "off"]),
+    default="restore",
+    show_default=True,
+    help="Put back what a case changed before the next one, or let it meet the next one.",
+)
+@click.option(
     "--min-run", type=click.IntRange(min=1), metavar="N", help="Exit with 4 if fewer than N cases run."
 )
 @click.option(
@@ -123,6 +133,7 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
 @click.option("--plain", is_flag=True, help="Lines instead of a live view.")
 def command(
     request: Request,
+    ordering: Ordering,
     batch_size: float,
     start: str,
     jobs: int | None,
@@ -134,6 +145,7 @@ def command(
     flaky: str,
     maxfail: int | None,
     seed: int,
+    isolation: str,
     min_run: int | None,
     expect: int | None,
     out: Path,
@@ -145,13 +157,18 @@ def command(
     MATRIX is the name of a shipped matrix or a path (default: the shipped ones); every other word is a
     case's id, a beginning of ids, or a short hash.
     """
+    from cp_matrix.mailbox import Isolation
     from cp_matrix.run.driver import Options
     from cp_matrix.run.policy import Limits, Rules
 
     began = time.monotonic()
-    chosen = choose(request)
+    arranged = arrange(request, ordering, out)
+    chosen, spec = arranged.chosen, arranged.spec
     runnable = len(chosen.plan.runnable)
-    import_path = _import_path(chosen)
+    import_path = _import_path(chosen) if spec is None else spec.import_path
+    if spec is not None:
+        seed = seed if _was_typed("seed") else spec.seed
+        isolation = isolation if _was_typed("isolation") else spec.isolation.value
     for suite in sorted({case.suite for case in chosen.plan.runnable}):
         _check_suite(suite, import_path)
     if expect is not None and runnable != expect:
@@ -166,16 +183,27 @@ def command(
         batch_size=batch_size,
         start=start,
         jobs=jobs,
-        maxfail=maxfail,
+        maxfail=maxfail or (1 if ordering.until_fail else None),
         rules=Rules(retries, confirm),
         limits=Limits(case=math.inf, grace=grace),
         timeout=timeout,
         start_timeout=start_timeout,
         seed=seed,
         import_path=import_path,
+        isolation=Isolation(isolation),
     )
-    run = Run(chosen, options, out, junit, plain=plain, began=began)
-    return run.carry_out(flaky_fails=flaky == "fail", min_run=min_run)
+    while True:
+        run = Run(arranged, options, out, junit, plain=plain, began=began)
+        status = run.carry_out(flaky_fails=flaky == "fail", min_run=min_run)
+        if status or not ordering.loops:
+            return status
+        began = time.monotonic()
+        arranged = arrange(request, ordering, out)
+
+
+def _was_typed(option: str) -> bool:
+    source = click.get_current_context().get_parameter_source(option)
+    return source is click.core.ParameterSource.COMMANDLINE
 
 
 class CoverageError(CpMatrixError):
@@ -188,20 +216,28 @@ class Run:
     """One ``cp-matrix run``: its folder, its driver, and everybody who watches."""
 
     def __init__(
-        self, chosen: Chosen, options: Options, out: Path, junit: Path | None, *, plain: bool, began: float
+        self,
+        arranged: Arranged,
+        options: Options,
+        out: Path,
+        junit: Path | None,
+        *,
+        plain: bool,
+        began: float,
     ) -> None:
         from cp_matrix.facts.nccl import SHARED_GPU_ENVIRONMENT
+        from cp_matrix.mailbox import Isolation
         from cp_matrix.report.console import choose_console
         from cp_matrix.report.junit import JUnitWriter
         from cp_matrix.report.record import RunRecord
         from cp_matrix.run.driver import Driver
         from cp_matrix.run.folder import Durations, RunFolder
 
-        self._chosen = chosen
+        chosen = self._chosen = arranged.chosen
         self._options = options
         self._began = began
         self._durations = Durations(out.absolute())
-        self._folder = RunFolder.create(out, chosen.plan, _environment(chosen))
+        self._folder = RunFolder.create(out, chosen.plan, {**_environment(chosen), **arranged.noted})
         self._record = RunRecord(chosen.plan)
         self._console: RunConsole = choose_console(self._record, plain=plain, stream=sys.stdout)
         junit_path = self._folder.path / "junit.xml" if junit is None else junit.absolute()
@@ -210,11 +246,20 @@ class Run:
         self._next_tick = 0.0
         shared = _ranks_per_gpu(chosen)
         environ = {**SHARED_GPU_ENVIRONMENT, **os.environ} if shared > 1 else os.environ
-        self._notices = list(chosen.facts["notes"])
+        self._notices = [*chosen.facts["notes"], *arranged.notices]
+        if options.isolation is Isolation.OFF:
+            self._notices.append("isolation is off: what a case leaves behind meets the next one")
         if shared > 1:
             self._notices.append(f"up to {shared} ranks share a GPU (NCCL {chosen.facts['nccl_loaded']})")
         self._driver: Driver = Driver(
-            chosen.plan, options, _slots(chosen), self._folder, [self], environ, self._durations.read()
+            chosen.plan,
+            options,
+            _slots(chosen),
+            self._folder,
+            [self],
+            environ,
+            self._durations.read(),
+            queue=arranged.queue,
         )
 
     # What the driver tells.
@@ -274,7 +319,8 @@ class Run:
         if interrupted is not None:
             return interrupted
         if any(counts[verdict] for verdict in Verdict if verdict.is_bad):
-            return ExitCode.FAILED
+            untestable = not ran and git_bisect.is_running()
+            return ExitCode.UNTESTABLE if untestable else ExitCode.FAILED
         if flaky_fails and any(result.flaky for result in self._record.results.values()):
             return ExitCode.FAILED
         if min_run is not None and ran < min_run:

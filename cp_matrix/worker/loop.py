@@ -145,12 +145,12 @@ class Rank:
         spec = self.spec
         restoring = Restoring.of(usual=spec.isolation is Isolation.RESTORE, named=spec.reset)
         snapshot = isolation.Snapshot.take()
-        watch = Watch.take(spec.suite) if spec.watch else None
         groups_before = self.world.group_names()
         if number == 0 or RANDOM_NUMBERS in restoring:
             isolation.prepare(spec.seed)
         else:
             isolation.reset_peak()
+        watch = Watch.take(spec.suite) if spec.watch else None
         context = Context(self.world, self.spec.seed)
         error: BaseException | None = None
         started, clock, process = time.time(), time.perf_counter(), os.getpid()
