@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cp_matrix.mailbox import ProcessId
+from cp_matrix.run import processes
+
+SLEEP = "import time; time.sleep(600)"
+#: Starts a sleeping child, says its number, and waits for a line before it ends.
+PARENT = f"""
+import subprocess, sys
+child = subprocess.Popen(
+    [sys.executable, "-c", {SLEEP!r}],
+    stdout=subprocess.DEVNULL,
+    start_new_session="apart" in sys.argv,
+)
+print(child.pid, flush=True)
+sys.stdin.readline()
+"""
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+def eventually(happens: Callable[[], object]) -> None:
+    """Wait until it is so."""
+    deadline = time.monotonic() + 20.0
+    while not happens():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts Python programs that are gone, with their sessions, after the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def run(program: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | environment,
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        processes.kill(processes.in_sessions([identity(process.pid)]))
+        process.kill()
+        process.communicate()
+
+
+def identity(pid: int) -> ProcessId:
+    """This process for certain; where it is gone already, as if it had started at 0."""
+    stat = processes._stat(pid)
+    return ProcessId(pid, stat.start if stat else 0)
+
+
+def family(start: Start, *arguments: str, **environment: str) -> tuple[subprocess.Popen[str], int]:
+    """A process that leads a session, and its child."""
+    parent = start(PARENT, *arguments, **environment)
+    assert parent.stdout is not None
+    return parent, int(parent.stdout.readline())
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """Let a parent end by itself, before its child."""
+    process.communicate("\n")
+
+
+# Whether a process is there.
+
+
+def test_a_process_knows_itself() -> None:
+    assert processes.is_alive(ProcessId.own())
+
+
+def test_a_process_that_ended_and_was_not_waited_for_is_not_alive(start: Start) -> None:
+    process = start("input()")
+    one = identity(process.pid)
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    eventually(lambda: Path(f"/proc/{process.pid}/stat").read_text().split()[2] == "Z")
+    assert not processes.is_alive(one)
+
+
+def test_a_process_that_is_gone_is_not_alive(start: Start) -> None:
+    process = start("pass")
+    one = identity(process.pid)
+    process.communicate()
+    assert not processes.is_alive(one)
+
+
+def test_a_later_process_with_the_same_number_is_another_one() -> None:
+    own = ProcessId.own()
+    assert not processes.is_alive(ProcessId(own.pid, own.start - 1))
+
+
+def test_a_name_with_spaces_and_parentheses_does_not_confuse(start: Start) -> None:
+    rename = "import ctypes; ctypes.CDLL(None).prctl(15, b'a) R 1 (b'); print(flush=True); input()"
+    process = start(rename)
+    assert process.stdout is not None
+    process.stdout.readline()
+    stat = processes._stat(process.pid)
+    assert stat is not None
+    assert (stat.parent, stat.session, stat.alive) == (os.getpid(), process.pid, True)
+
+
+# What belongs to a process.
+
+
+def test_a_session_has_its_leader_and_its_children(start: Start) -> None:
+    parent, child = family(start)
+    assert set(processes.in_sessions([identity(parent.pid)])) == {parent.pid, child}
+
+
+def test_a_child_that_outlives_its_leader_is_found_by_its_session(start: Start) -> None:
+    parent, child = family(start)
+    leader = identity(parent.pid)
+    end(parent)
+    assert processes.in_sessions([leader]) == [child]
+
+
+def test_a_session_whose_number_has_a_new_owner_is_over(start: Start) -> None:
+    parent, _ = family(start)
+    assert processes.in_sessions([ProcessId(parent.pid, 1)]) == []
+
+
+def test_a_child_with_a_session_of_its_own_is_not_in_its_parents(start: Start) -> None:
+    parent, child = family(start, "apart")
+    found = processes.in_sessions([identity(parent.pid)])
+    processes.kill([child])
+    assert found == [parent.pid]
+
+
+def test_no_session_has_no_processes() -> None:
+    assert processes.in_sessions([]) == []
+
+
+def test_descendants_are_found_whichever_session_they_are_in(start: Start) -> None:
+    parent, child = family(start, "apart")
+    found = processes.descendants([identity(parent.pid)])
+    expected = [identity(child)]
+    processes.kill([child])
+    assert found == expected
+
+
+def test_a_number_with_a_new_owner_has_no_descendants(start: Start) -> None:
+    parent, _ = family(start)
+    assert processes.descendants([ProcessId(parent.pid, 1)]) == []
+
+
+def test_children_of_every_thread_are_found(start: Start) -> None:
+    program = f"""if True:
+        import subprocess, sys, threading
+        stay = threading.Event()
+        def run():
+            print(subprocess.Popen([sys.executable, "-c", {SLEEP!r}]).pid, flush=True)
+            stay.wait()
+        threading.Thread(target=run, daemon=True).start()
+        input()
+        """
+    process = start(program)
+    assert process.stdout is not None
+    child = int(process.stdout.readline())
+    assert processes.children(process.pid) == [child]
+
+
+def test_a_process_that_is_gone_has_no_children(start: Start) -> None:
+    process = start("pass")
+    process.communicate()
+    assert processes.children(process.pid) == []
+
+
+# What carries a run's mark.
+
+
+def test_marked_processes_are_found_whichever_session_they_are_in(start: Start) -> None:
+    parent, child = family(start, "apart", **{processes.MARK_VARIABLE: "run-1"})
+    found = set(processes.marked("run-1"))
+    processes.kill([child])
+    assert found == {parent.pid, child}
+
+
+def test_a_mark_is_not_found_in_a_longer_one(start: Start) -> None:
+    process = start(SLEEP, **{processes.MARK_VARIABLE: "run-12"})
+    assert (processes.marked("run-1"), processes.marked("run-12")) == ([], [process.pid])
+
+
+def test_who_looks_is_not_found(start: Start) -> None:
+    program = "from cp_matrix.run import processes; print(processes.marked('run-2'))"
+    process = start(program, **{processes.MARK_VARIABLE: "run-2"})
+    assert process.communicate()[0] == "[]\n"
+
+
+def test_a_sweep_ends_what_will_not_end_by_itself(start: Start) -> None:
+    program = """if True:
+        import signal, time
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        print(flush=True)
+        time.sleep(600)
+        """
+    process = start(program, **{processes.MARK_VARIABLE: "run-3"})
+    assert process.stdout is not None
+    process.stdout.readline()
+    left = processes.sweep("run-3")
+    assert (left, process.wait()) == ([], -signal.SIGKILL)
+
+
+def test_a_sweep_leaves_other_runs_alone(start: Start) -> None:
+    process = start(SLEEP, **{processes.MARK_VARIABLE: "run-4"})
+    processes.sweep("run-5")
+    assert process.poll() is None
+
+
+def test_a_sweep_says_what_does_not_die(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = start(SLEEP, **{processes.MARK_VARIABLE: "run-6"})
+    monkeypatch.setattr(processes, "kill", lambda pids: None)
+    assert processes.sweep("run-6", timeout=0.0) == [process.pid]
+
+
+def test_killing_what_is_gone_is_no_error(start: Start) -> None:
+    gone, alive = start("pass"), start(SLEEP)
+    gone.communicate()
+    processes.kill([gone.pid, alive.pid])
+    assert alive.wait() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (-9, "SIGKILL"),
+        (-11, "SIGSEGV"),
+        (-35, "signal 35"),
+        (-200, "signal 200"),
+        (3, "exit code 3"),
+        (0, "exit code 0"),
+    ],
+)
+def test_an_exit_is_said_as_people_say_it(code: int, text: str) -> None:
+    assert processes.describe_exit(code) == text
