@@ -16,6 +16,9 @@ from pathlib import Path
 
 from cp_matrix.mailbox import ProcessId
 
+#: How long trackers of multiprocessing may take to remove what others left, in seconds.
+_TRACKERS_WAIT = 3.0
+
 #: The variable that marks every process of a run.
 MARK_VARIABLE = "CP_MATRIX_RUN"
 
@@ -130,12 +133,25 @@ def kill(pids: Iterable[int]) -> None:
 
 
 def sweep(mark: str, *, timeout: float = 10.0) -> list[int]:
-    """Kill everything that carries the mark until nothing does; what is left after ``timeout`` seconds."""
-    deadline = time.monotonic() + timeout
-    while (left := marked(mark)) and time.monotonic() < deadline:
-        kill(left)
+    """Kill everything that carries the mark until nothing does; what is left after ``timeout`` seconds.
+
+    Trackers of multiprocessing end by themselves once nothing else is left, after they have removed
+    the named semaphores and the shared memory of those that were killed; they get the time to do so.
+    """
+    begin = time.monotonic()
+    while (left := marked(mark)) and time.monotonic() - begin < timeout:
+        patient = time.monotonic() - begin < _TRACKERS_WAIT
+        kill(pid for pid in left if not (patient and is_tracker(pid)))
         time.sleep(0.01)
     return left
+
+
+def is_tracker(pid: int) -> bool:
+    """Whether this is a process in which multiprocessing keeps track of named resources."""
+    try:
+        return b"multiprocessing.resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def describe_exit(code: int) -> str:
