@@ -6,6 +6,7 @@ A plan of tens of thousands of cases, of which a few hundred run, is decided and
 
 from __future__ import annotations
 
+import difflib
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,13 +15,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
 
-from cp_matrix.errors import MatrixError
+from cp_matrix.errors import MatrixError, UsageError
 from cp_matrix.matrix.case import Case, case_hash
 from cp_matrix.matrix.decide import Decisions, Skip, decide
 from cp_matrix.matrix.expand import grids, positions
 from cp_matrix.matrix.explain import Explanation, RuleOutcome, explain
 from cp_matrix.matrix.facts import read_facts
-from cp_matrix.matrix.loaded import LoadedMatrix
+from cp_matrix.matrix.loaded import PLAIN, LoadedMatrix, Variant
+from cp_matrix.matrix.query import Answers
 
 __all__ = [
     "Explanation",
@@ -58,6 +60,11 @@ class Plan:
     def reasons(self) -> Counter[str]:
         """How many cases each reason skips."""
         return Counter(skip.reason for skip in self._skips if skip is not None)
+
+    @cached_property
+    def unknown(self) -> int:
+        """How many cases can neither be run nor be skipped with certainty; they are not run."""
+        return sum(skip.unknown for skip in self._skips if skip is not None)
 
     @cached_property
     def ids(self) -> Sequence[str]:
@@ -144,19 +151,65 @@ class DecidedCases(LazyCases):
         return found
 
 
-def make_plan(matrices: Sequence[LoadedMatrix], facts: Mapping[str, Any], *, essential: bool) -> Plan:
+def make_plan(
+    matrices: Sequence[LoadedMatrix],
+    facts: Mapping[str, Any],
+    *,
+    essential: bool,
+    answers: Answers | None = None,
+    variants: Sequence[str] = ("default",),
+) -> Plan:
     """Expand the matrices and decide every case.
 
     ``facts`` is what the machine offers, by the names in `cp_matrix.matrix.facts.FACTS`; other keys are
-    ignored. Raises `MatrixError` where two cases would have the same id or the same hash.
+    ignored. ``answers`` answers what rules ask of a library, each question once; without it such cases are
+    unknown. ``variants`` are words as `chosen_variants` takes them.
+
+    Raises `MatrixError` where two cases would have the same id or the same hash, `UsageError` for a variant
+    that no matrix has.
     """
     machine = read_facts(facts)
     _refuse_shared_tests(matrices)
-    decisions = [decide(grid, machine) for matrix in matrices for grid in grids(matrix, essential=essential)]
+    chosen = chosen_variants(matrices, variants)
+    decisions = [
+        decide(grid, variant_facts(machine, grid.variant), answers)
+        for matrix in matrices
+        for grid in grids(matrix, essential=essential, variants=chosen[matrix.name])
+    ]
     for decided in decisions:
         _refuse_equal_ids(decided)
     _refuse_equal_hashes(decisions)
     return Plan(DecidedCases(decisions))
+
+
+def variant_facts(machine: Mapping[str, Any], variant: Variant) -> dict[str, Any]:
+    """The facts of a machine as a variant has them, both as `read_facts` gives them."""
+    declared = read_facts(variant.facts)
+    return {**machine, **{name: declared[name] for name in variant.facts}}
+
+
+def chosen_variants(matrices: Sequence[LoadedMatrix], words: Sequence[str]) -> dict[str, tuple[Variant, ...]]:
+    """The variants of each matrix that are meant, in its order.
+
+    A word is the name of a variant, ``default`` for the cases as they are, or ``all``. A matrix that does not
+    declare a variant takes no part in it. Raises `UsageError` for a name that no matrix declares.
+    """
+    declared = {variant.name for matrix in matrices for variant in matrix.variants}
+    for word in words:
+        if word not in ("all", "default") and word not in declared:
+            near = difflib.get_close_matches(word, declared, n=1)
+            known = ", ".join(sorted(declared)) or "none"
+            hint = f"Did you mean {near[0]}?" if near else f"Variants: {known}."
+            raise UsageError(f"no matrix here has a variant {word!r}", hint=hint)
+    everything = "all" in words
+    return {
+        matrix.name: tuple(
+            variant
+            for variant in (PLAIN, *matrix.variants)
+            if everything or (variant.name or "default") in words
+        )
+        for matrix in matrices
+    }
 
 
 def _refuse_shared_tests(matrices: Sequence[LoadedMatrix]) -> None:

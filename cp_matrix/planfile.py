@@ -17,7 +17,7 @@ from typing import Any, Union
 import msgspec
 
 from cp_matrix.errors import RunFolderError
-from cp_matrix.matrix.case import Case, Scalar, Value
+from cp_matrix.matrix.case import Case, Scalar, Value, id_suffix
 from cp_matrix.matrix.decide import Decisions, Skip
 from cp_matrix.matrix.expand import typed
 from cp_matrix.plan import DecidedCases, LazyCases, Plan, PlannedCase
@@ -45,6 +45,7 @@ class Block(msgspec.Struct):
     skips: list[int]
     #: 1, or the how-manieth time these cases are run.
     repetition: int = 1
+    variant: str = ""
 
 
 class PlanFile(msgspec.Struct):
@@ -94,7 +95,10 @@ def load_plan(path: Path) -> Plan:
 
 def _shared(planned: PlannedCase) -> tuple[Any, ...]:
     case = planned.case
-    return (case.matrix, case.test, case.suite, case.environment, tuple(case.axes), case.repetition)
+    return (
+        *(case.matrix, case.test, case.suite, case.environment),
+        *(tuple(case.axes), case.repetition, case.variant),
+    )
 
 
 class _Writer:
@@ -148,9 +152,10 @@ class _Writer:
             field_codes.append(known[key])
         world_sizes, timeouts = grid.world_sizes(included), grid.timeouts(included)
         axes = {axis.name: list(values) for axis, values in zip(test.axes, grid.values, strict=True)}
-        shared = (grid.matrix, test.name, test.suite, test.environment)
+        shared = (grid.matrix, test.name, test.suite, grid.environment)
+        skip_codes, variant = self.skip_codes(skips), grid.variant.name
         self.blocks.append(
-            Block(*shared, axes, codes, field_codes, world_sizes, timeouts, self.skip_codes(skips))
+            Block(*shared, axes, codes, field_codes, world_sizes, timeouts, skip_codes, variant=variant)
         )
 
     def cases(self, planned: Sequence[PlannedCase]) -> None:
@@ -176,6 +181,7 @@ class _Writer:
                 [case.timeout for case in cases],
                 self.skip_codes(one.skip for one in planned),
                 first.repetition,
+                first.variant,
             )
         )
 
@@ -221,6 +227,7 @@ class StoredCases(LazyCases):
             block.timeouts[at],
             block.environment,
             block.repetition,
+            block.variant,
         )
 
     @cached_property
@@ -233,9 +240,9 @@ def _ids(block: Block) -> Iterator[str]:
         map([str(value) for value in values].__getitem__, codes)
         for values, codes in zip(block.axes.values(), block.codes, strict=True)
     ]
-    again = f"#{block.repetition}" if block.repetition > 1 else ""
+    end = f"]{id_suffix(block.variant)}" + (f"#{block.repetition}" if block.repetition > 1 else "")
     for parts in zip(*columns, strict=True) if columns else [()] * len(block.skips):
-        yield f"{block.test}[{'-'.join(parts)}]{again}"
+        yield f"{block.test}[{'-'.join(parts)}{end}"
 
 
 def _check(block: Block, skips: int, fields: int) -> None:

@@ -174,7 +174,7 @@ def test_a_file_that_is_no_mapping_says_so(tmp_path: Path) -> None:
         (with_lines("axis: {}"), "m.yaml:10:5: unknown key 'axis'\n  did you mean axes?"),
         (
             with_lines("skip:", "  - {if: heads == 3, reason: x, why: z}"),
-            "m.yaml:11:37: unknown key 'why'\n  known here: id, if, reason",
+            "m.yaml:11:37: unknown key 'why'\n  known here: id, if, reason, kept",
         ),
         (
             TEST.replace("comm: [p2p, a2a]", "comm: {full: [p2p], esential: [p2p]}"),

@@ -29,6 +29,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "transformer_engine_version": ("transformer-engine", "transformer_engine"),
     "flash_attn_version": ("flash-attn",),
     "flash_attn_3_version": ("flash-attn-3",),
+    "flash_attn_4_version": ("flash-attn-4",),
     "cudnn_version": ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12"),
     "nccl_version": ("nvidia-nccl-cu13", "nvidia-nccl-cu12"),
     "triton_version": ("triton",),

@@ -35,17 +35,28 @@ class Case:
     environment: tuple[tuple[str, str], ...] = ()
     #: 1, or the how-manieth time the same case is run (``run --repeat``).
     repetition: int = 1
+    #: The variant of the matrix it belongs to; empty for the cases as they are.
+    variant: str = ""
 
     @cached_property
     def id(self) -> str:
-        """``test[v1-v2-…]`` in axis order, from declared names only; repetitions end in ``#2``, ``#3``, …."""
+        """``test[v1-v2-…]`` in axis order, from declared names only.
+
+        Cases of a variant end in ``@variant``; repetitions end in ``#2``, ``#3``, ….
+        """
         again = f"#{self.repetition}" if self.repetition > 1 else ""
-        return f"{self.test}[{'-'.join(str(value) for value in self.axes.values())}]{again}"
+        values = "-".join(str(value) for value in self.axes.values())
+        return f"{self.test}[{values}]{id_suffix(self.variant)}{again}"
 
     @cached_property
     def hash(self) -> str:
         """A short stable name: BLAKE2b of 6 bytes over the matrix's name and the id, in hexadecimal."""
         return case_hash(self.matrix, self.id)
+
+
+def id_suffix(variant: str) -> str:
+    """What an id ends with in a variant."""
+    return f"@{variant}" if variant else ""
 
 
 def case_hash(matrix: str, case_id: str) -> str:

@@ -8,7 +8,10 @@ from typing import Any
 
 from cp_matrix.errors import MatrixError
 from cp_matrix.matrix.expand import Grid, Mask, evaluate, shown_names
-from cp_matrix.matrix.facts import FACTS
+from cp_matrix.matrix.facts import FACTS, Missing, spelt
+from cp_matrix.matrix.loaded import Rule
+from cp_matrix.matrix.query import QUERY_FAILED, Answers, Availability, NoAnswers, QueryFailedError, Question
+from cp_matrix.matrix.undecided import UnknownError
 
 #: The built-in last rule: the machine cannot hold as many ranks as the case needs.
 TOO_FEW_PLACES = "too_few_places"
@@ -16,10 +19,14 @@ TOO_FEW_PLACES = "too_few_places"
 
 @dataclass(frozen=True)
 class Skip:
-    """Why a case does not run: the id of the first rule that holds, and its reason filled in."""
+    """Why a case does not run: the id of the first rule that holds, and its reason filled in.
+
+    With ``unknown``, whether that rule holds cannot be said, and ``reason`` tells what is not known.
+    """
 
     rule: str
     reason: str
+    unknown: bool = False
 
 
 @dataclass(frozen=True)
@@ -31,51 +38,116 @@ class Decisions:
     skipped: tuple[tuple[Skip, Mask], ...]
     #: How often each rule's condition was evaluated, by rule id.
     evaluations: Mapping[str, int]
+    #: What was asked to decide some cases, in order; most are decided without a question.
+    asked: tuple[tuple[tuple[Question, ...], Mask], ...] = ()
 
 
-def decide(grid: Grid, facts: Mapping[str, Any]) -> Decisions:
+def decide(grid: Grid, facts: Mapping[str, Any], answers: Answers | None = None) -> Decisions:
     """Apply the rules of a grid's test in order, then `TOO_FEW_PLACES`.
 
     ``facts`` are those of `read_facts`. Each rule is evaluated once per distinct assignment of the names it
-    reads among the cases that no earlier rule has skipped. Raises `MatrixError` for a rule that cannot be
-    evaluated.
+    reads among the cases that no earlier rule has skipped, so ``answers`` are only asked what decides a case.
+    Raises `MatrixError` for a rule that cannot be evaluated.
     """
     left = grid.included
     skipped: list[tuple[Skip, Mask]] = []
     evaluations: dict[str, int] = {}
+    asked: list[tuple[tuple[Question, ...], Mask]] = []
     for rule in grid.test.rules:
-        condition = rule.condition
-        read = {name: facts[name] for name in condition.names if name in FACTS}
-        first: Mask = 0
-        count = 0
-        for names, mask in grid.assignments(condition.names, left):
-            names.update(read)
-            value = evaluate(condition, names, rule.where, grid.test.name)
-            count += 1
-            if value is True:
-                first |= mask
-            elif value is not False:
-                raise MatrixError(
-                    f"{condition.text!r} must be true or false, but is {value!r}",
-                    where=rule.where,
-                    hint=shown_names(names),
-                )
-        evaluations[rule.id] = count
-        if first:
-            left &= ~first
-            told = {name: facts[name] for name in rule.reason.names if name in FACTS}
-            by_reason: dict[str, Mask] = {}
-            for names, mask in grid.assignments(rule.reason.names, first):
-                reason = rule.reason.fill({**names, **told})
-                by_reason[reason] = by_reason.get(reason, 0) | mask
-            skipped += [(Skip(rule.id, reason), mask) for reason, mask in by_reason.items()]
+        applied = _Applied(rule, grid, facts, answers or NoAnswers())
+        applied.to(left)
+        evaluations[rule.id] = applied.evaluations
+        skipped += applied.skipped
+        asked += applied.asked
+        for _, mask in applied.skipped:
+            left &= ~mask
     places = facts["max_world_size"]
-    if places is not None and left:
+    if isinstance(places, Missing) and left:
+        skipped.append((unknown(TOO_FEW_PLACES, f"the fact {places.name}"), left))
+        left = 0
+    elif places is not None and left:
         for size, mask in grid.derived("world_size"):
             if size > places and mask & left:
                 skipped.append((too_few_places(size, facts), mask & left))
                 left &= ~mask
-    return Decisions(grid, left, tuple(skipped), evaluations)
+    return Decisions(grid, left, tuple(skipped), evaluations, tuple(asked))
+
+
+class _Applied:
+    """One rule applied to the cases of a grid."""
+
+    def __init__(self, rule: Rule, grid: Grid, facts: Mapping[str, Any], answers: Answers) -> None:
+        self.rule = rule
+        self.grid = grid
+        self.facts = facts
+        self.answers = answers
+        self.queries = grid.test.queries if "available" in rule.condition.names else ()
+        self.skipped: list[tuple[Skip, Mask]] = []
+        self.asked: list[tuple[tuple[Question, ...], Mask]] = []
+        self.evaluations = 0
+
+    def to(self, left: Mask) -> None:
+        """Find what it skips of these positions."""
+        reads = self.rule.condition.names.union(*(query.names for query in self.queries))
+        own = {name: self.facts[name] for name in reads if name in FACTS}
+        held: dict[str, Mask] = {}
+        undecided: dict[Skip, Mask] = {}
+        for assigned, mask in self.grid.assignments(reads, left):
+            names: dict[str, Any] = {**assigned, **own}
+            available = Availability(self.queries, names, self.answers) if self.queries else None
+            if available is not None:
+                names = {**names, "available": available}
+            self.evaluations += 1
+            try:
+                if self.holds(names):
+                    why = available.refusal if available is not None else ""
+                    held[why] = held.get(why, 0) | mask
+            except UnknownError as error:
+                skip = unknown(self.rule.id, str(error))
+                undecided[skip] = undecided.get(skip, 0) | mask
+            except QueryFailedError as error:
+                skip = query_failed(str(error))
+                undecided[skip] = undecided.get(skip, 0) | mask
+            if available is not None and available.asked:
+                self.asked.append((tuple(available.asked), mask))
+        self.skipped += undecided.items()
+        for why, mask in held.items():
+            self.skipped += self.reasons(mask, why)
+
+    def holds(self, names: Mapping[str, Any]) -> bool:
+        condition = self.rule.condition
+        value = evaluate(condition, names, self.rule.where, self.grid.test.name)
+        if value is not True and value is not False:
+            raise MatrixError(
+                f"{condition.text!r} must be true or false, but is {value!r}",
+                where=self.rule.where,
+                hint=shown_names(names),
+            )
+        return value is True
+
+    def reasons(self, held: Mask, why: str) -> list[tuple[Skip, Mask]]:
+        template = self.rule.reason
+        told = {name: spelt(self.facts[name]) for name in template.names if name in FACTS}
+        by_reason: dict[str, Mask] = {}
+        for names, mask in self.grid.assignments(template.names, held):
+            reason = with_refusal(template.fill({**names, **told}), why)
+            by_reason[reason] = by_reason.get(reason, 0) | mask
+        return [(Skip(self.rule.id, reason), mask) for reason, mask in by_reason.items()]
+
+
+def with_refusal(reason: str, why: str) -> str:
+    """A reason, and behind it what the library said, if it did."""
+    return f"{reason} ({why})" if why else reason
+
+
+def unknown(rule: str, what: str) -> Skip:
+    """What stands where a rule cannot be decided for want of knowledge."""
+    return Skip(rule, f"Not known: {what}", unknown=True)
+
+
+def query_failed(what: str) -> Skip:
+    """What stands where a library was asked and raised."""
+    return Skip(QUERY_FAILED, f"The library could not be asked: {what}")
 
 
 def too_few_places(world_size: int, facts: Mapping[str, Any]) -> Skip:

@@ -13,8 +13,8 @@ from itertools import product
 from typing import Any, overload
 
 from cp_matrix.errors import Location, MatrixError, Problem
-from cp_matrix.matrix.case import Case, Scalar, Value
-from cp_matrix.matrix.loaded import Axis, Derived, LoadedMatrix, LoadedTest
+from cp_matrix.matrix.case import Case, Scalar, Value, id_suffix
+from cp_matrix.matrix.loaded import PLAIN, Axis, Derived, LoadedMatrix, LoadedTest, Variant
 from cp_matrix.matrix.predicates import Expression, ExpressionError
 
 #: The largest number of cases one test may expand to.
@@ -64,14 +64,16 @@ class Grid:
 
     Attributes:
         test: the test.
+        variant: which of the matrix's variants its cases are of.
         values: each axis's values, in axis order.
         size: the number of positions, excluded ones counted.
         included: the positions that are cases.
     """
 
-    def __init__(self, matrix: str, test: LoadedTest, *, essential: bool) -> None:
+    def __init__(self, matrix: str, test: LoadedTest, *, essential: bool, variant: Variant = PLAIN) -> None:
         self.matrix = matrix
         self.test = test
+        self.variant = variant
         self.values = tuple(axis.values(essential=essential) for axis in test.axes)
         self.size = 1
         self._strides: list[int] = []
@@ -207,7 +209,13 @@ class Grid:
         """The id of every position, excluded ones too."""
         texts = [[str(value) for value in values] for values in self.values]
         start = f"{self.test.name}["
-        return [f"{start}{'-'.join(parts)}]" for parts in product(*texts)]
+        end = f"]{id_suffix(self.variant.name)}"
+        return [f"{start}{'-'.join(parts)}{end}" for parts in product(*texts)]
+
+    @cached_property
+    def environment(self) -> tuple[tuple[str, str], ...]:
+        """The test's variables, and the variant's above them."""
+        return tuple({**dict(self.test.environment), **dict(self.variant.environment)}.items())
 
     def repeated_id(self) -> str | None:
         """An id that two cases have, if there is one."""
@@ -240,7 +248,8 @@ class Grid:
             {**axes, **fields, **test.constants},
             sizes if isinstance(sizes, int) else sizes[position],
             timeouts if isinstance(timeouts, float) else timeouts[position],
-            test.environment,
+            self.environment,
+            variant=self.variant.name,
         )
 
 
@@ -315,9 +324,13 @@ class Cases(Sequence[Case]):
         return [grid.ids[position] for grid, position in self._at]
 
 
-def grids(matrix: LoadedMatrix, *, essential: bool) -> list[Grid]:
-    """One grid a test, in the order of the file."""
-    return [Grid(matrix.name, test, essential=essential) for test in matrix.tests]
+def grids(matrix: LoadedMatrix, *, essential: bool, variants: Sequence[Variant] = (PLAIN,)) -> list[Grid]:
+    """One grid a variant and test, each in the order given or of the file."""
+    return [
+        Grid(matrix.name, test, essential=essential, variant=variant)
+        for variant in variants
+        for test in matrix.tests
+    ]
 
 
 def expand(matrix: LoadedMatrix, *, essential: bool) -> Cases:

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cp_matrix.errors import UsageError
+from cp_matrix.errors import MatrixError, UsageError
 from cp_matrix.matrix.case import Case
-from cp_matrix.matrix.decide import TOO_FEW_PLACES, too_few_places
+from cp_matrix.matrix.decide import TOO_FEW_PLACES, query_failed, too_few_places, unknown, with_refusal
 from cp_matrix.matrix.expand import evaluate
-from cp_matrix.matrix.facts import FACTS, read_facts
-from cp_matrix.matrix.loaded import LoadedMatrix
+from cp_matrix.matrix.facts import FACTS, Missing, read_facts, spelt
+from cp_matrix.matrix.loaded import LoadedMatrix, LoadedTest, Rule
+from cp_matrix.matrix.query import Answers, Availability, NoAnswers, QueryFailedError, Question
+from cp_matrix.matrix.undecided import UnknownError
 
 
 @dataclass(frozen=True)
@@ -20,12 +22,15 @@ class RuleOutcome:
 
     rule: str
     condition: str
-    holds: bool
-    #: Filled in, also where the rule does not hold.
+    #: None where that is not known, or not asked because an earlier rule holds.
+    holds: bool | None
+    #: Filled in, also where the rule does not hold; or why it is not known whether it does.
     reason: str
     names: Mapping[str, Any]
     #: ``file:line:column``, or empty for the built-in rule.
     where: str
+    #: What was asked of a library to decide it, in order.
+    asked: tuple[Question, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,7 @@ class Explanation:
     Attributes:
         facts: those that any rule of the test reads, with this machine's values.
         rules: all of them in order, the built-in one last.
-        counts: the first that holds, which is the reported reason; None where the case runs.
+        counts: the first that holds or is not known, which is the reported reason; None where the case runs.
     """
 
     case: Case
@@ -48,44 +53,87 @@ class Explanation:
         """Every rule that holds."""
         return tuple(outcome for outcome in self.rules if outcome.holds)
 
+    @property
+    def asked(self) -> tuple[Question, ...]:
+        """Everything that was asked of a library, in order."""
+        return tuple(dict.fromkeys(question for outcome in self.rules for question in outcome.asked))
+
 
 def explain(
-    matrices: LoadedMatrix | Sequence[LoadedMatrix], case: Case, facts: Mapping[str, Any]
+    matrices: LoadedMatrix | Sequence[LoadedMatrix],
+    case: Case,
+    facts: Mapping[str, Any],
+    answers: Answers | None = None,
 ) -> Explanation:
-    """Evaluate every rule for one case. Raises `UsageError` where no matrix has the case's test."""
+    """Evaluate every rule for one case. Raises `UsageError` where no matrix has the case's test.
+
+    A rule that asks a library is only asked where no earlier rule holds, as in a plan.
+    """
     chosen = [matrices] if isinstance(matrices, LoadedMatrix) else matrices
-    tests = [
-        test
+    found = [
+        (matrix, test)
         for matrix in chosen
         if matrix.name == case.matrix
         for test in matrix.tests
         if test.name == case.test
     ]
-    if not tests:
+    if not found:
         raise UsageError(f"the matrix {case.matrix!r} has no test {case.test!r}", where=case.id)
-    machine = read_facts(facts)
-    names = {"world_size": case.world_size, "timeout": case.timeout, **case.params}
-    everything = {**machine, **names}
-    outcomes = []
-    for rule in tests[0].rules:
-        value = evaluate(rule.condition, everything, rule.where, case.test)
-        read = {name: everything[name] for name in sorted(rule.condition.names | rule.reason.names)}
-        reason = rule.reason.fill(everything)
-        outcomes.append(
-            RuleOutcome(rule.id, rule.condition.text, value is True, reason, read, str(rule.where))
-        )
+    matrix, test = found[0]
+    declared = next((variant.facts for variant in matrix.variants if variant.name == case.variant), {})
+    machine = read_facts({**facts, **declared})
+    names = {**machine, "world_size": case.world_size, "timeout": case.timeout, **case.params}
+    outcomes: list[RuleOutcome] = []
+    counts: RuleOutcome | None = None
+    for rule in test.rules:
+        outcome = _outcome(rule, test, names, answers or NoAnswers(), reached=counts is None)
+        outcomes.append(outcome)
+        if counts is None and outcome.holds is not False:
+            counts = outcome
+    outcomes.append(_places(case.world_size, machine))
+    if counts is None and outcomes[-1].holds is not False:
+        counts = outcomes[-1]
+    read = {name: names[name] for outcome in outcomes for name in outcome.names if name in FACTS}
+    return Explanation(case, read, tuple(outcomes), counts)
+
+
+def _outcome(
+    rule: Rule, test: LoadedTest, names: Mapping[str, Any], answers: Answers, *, reached: bool
+) -> RuleOutcome:
+    told = {name: spelt(value) if name in FACTS else value for name, value in names.items()}
+    reason = rule.reason.fill(told)
+    asks = bool(test.queries) and "available" in rule.condition.names
+    available = Availability(test.queries, names, answers)
+    holds: bool | None = None
+    if asks and not reached:
+        reason = "not asked: an earlier rule holds"
+    else:
+        try:
+            given = {**names, "available": available} if asks else names
+            holds = evaluate(rule.condition, given, rule.where, test.name) is True
+            reason = with_refusal(reason, available.refusal)
+        except UnknownError as error:
+            reason = unknown(rule.id, str(error)).reason
+        except QueryFailedError as error:
+            holds, reason = True, query_failed(str(error)).reason
+        except MatrixError as error:
+            if reached:
+                raise
+            reason = f"not for this machine, which an earlier rule keeps out: {error.problems[0].message}"
+    read = {
+        name: names[name]
+        for name in sorted(rule.condition.names | rule.reason.names)
+        if not (asks and name == "available")
+    }
+    asked = tuple(available.asked)
+    return RuleOutcome(rule.id, rule.condition.text, holds, reason, read, str(rule.where), asked)
+
+
+def _places(world_size: int, machine: Mapping[str, Any]) -> RuleOutcome:
     places = machine["max_world_size"]
-    read = {"world_size": case.world_size, "max_world_size": places}
-    outcomes.append(
-        RuleOutcome(
-            TOO_FEW_PLACES,
-            "world_size > max_world_size",
-            places is not None and case.world_size > places,
-            too_few_places(case.world_size, machine).reason if places is not None else "",
-            read,
-            "",
-        )
-    )
-    facts_read = {name: everything[name] for outcome in outcomes for name in outcome.names if name in FACTS}
-    counts = next((outcome for outcome in outcomes if outcome.holds), None)
-    return Explanation(case, facts_read, tuple(outcomes), counts)
+    read = {"world_size": world_size, "max_world_size": places}
+    holds: bool | None = places is not None and not isinstance(places, Missing) and world_size > places
+    reason = too_few_places(world_size, machine).reason if places is not None else ""
+    if isinstance(places, Missing):
+        holds, reason = None, unknown(TOO_FEW_PLACES, f"the fact {places.name}").reason
+    return RuleOutcome(TOO_FEW_PLACES, "world_size > max_world_size", holds, reason, read, "")

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any
 
 from cp_matrix.errors import UsageError
+from cp_matrix.matrix.undecided import UnknownError
 from cp_matrix.matrix.version import Version
 
 
@@ -33,6 +34,16 @@ class Fact:
     default: Any = None
 
 
+@dataclass(frozen=True)
+class Missing:
+    """In place of a fact that is not known, as opposed to one that is known not to be there."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return "unknown"
+
+
 FACTS: Mapping[str, Fact] = {
     "device": Fact(FactKind.TEXT, "where cases run: cpu or cuda", "cpu"),
     "gpu_count": Fact(FactKind.NUMBER, "GPUs that may be used", 0),
@@ -51,6 +62,7 @@ FACTS: Mapping[str, Fact] = {
     "transformer_engine_version": Fact(FactKind.VERSION, "Transformer Engine"),
     "flash_attn_version": Fact(FactKind.VERSION, "flash-attn 2"),
     "flash_attn_3_version": Fact(FactKind.VERSION, "flash-attn 3"),
+    "flash_attn_4_version": Fact(FactKind.VERSION, "flash-attn 4"),
     "available": Fact(FactKind.NAMES, 'read by available("NAME")', frozenset()),
 }
 
@@ -58,15 +70,33 @@ FACTS: Mapping[str, Fact] = {
 def read_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     """All declared facts as expressions see them; what ``facts`` lacks is its default.
 
-    Version texts become `Version`, lists become tuples. Keys that are not declared are left out. Raises
-    `UsageError` for a value of the wrong type.
+    Version texts become `Version`, lists become tuples; `Missing` stays. Keys that are not declared are left
+    out. Raises `UsageError` for a value of the wrong type.
     """
     return {name: _read(name, fact, facts.get(name)) for name, fact in FACTS.items()}
+
+
+def known(value: Any) -> Any:
+    """A fact's value as an expression reads it. Raises `UnknownError` for `Missing`."""
+    if isinstance(value, Missing):
+        raise UnknownError(f"the fact {value.name}")
+    return value
+
+
+def spelt(value: Any) -> str:
+    """A fact's value as reasons show it."""
+    if value is None:
+        return "none"
+    if isinstance(value, tuple):
+        return ".".join(map(str, value))
+    return str(value)
 
 
 def _read(name: str, fact: Fact, value: Any) -> Any:
     if value is None:
         return fact.default
+    if isinstance(value, Missing):
+        return value
     match fact.kind, value:
         case FactKind.FLAG, bool():
             return value

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Union
+from typing import Any, Union
 
 from cp_matrix.errors import Location
 from cp_matrix.matrix.case import Scalar, Value
 from cp_matrix.matrix.predicates import Expression, Template
+from cp_matrix.matrix.query import Query
 
 #: Names that a test defines by ``world_size:`` and ``timeout:`` rather than by an axis.
 DERIVED = ("world_size", "timeout")
@@ -47,6 +48,8 @@ class Rule:
     where: Location
     #: Whether it comes from the defaults that all tests share.
     inherited: bool = False
+    #: Why it stays although it can never matter, or empty.
+    kept: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,7 @@ class LoadedTest:
     where: Location
     world_size_where: Location
     timeout_where: Location
+    queries: tuple[Query, ...] = ()
 
     @cached_property
     def names(self) -> Mapping[str, Axis | None]:
@@ -97,6 +101,20 @@ class LoadedTest:
 
 
 @dataclass(frozen=True)
+class Variant:
+    """Another way to run every case of a matrix: with more environment variables, and facts as declared."""
+
+    name: str
+    environment: tuple[tuple[str, str], ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    description: str = ""
+
+
+#: The cases as they are, without a name in their ids.
+PLAIN = Variant("")
+
+
+@dataclass(frozen=True)
 class LoadedMatrix:
     """A matrix file, ready to be expanded.
 
@@ -110,3 +128,4 @@ class LoadedMatrix:
     tests: tuple[LoadedTest, ...]
     default: bool = True
     description: str = ""
+    variants: tuple[Variant, ...] = ()

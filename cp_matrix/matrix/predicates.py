@@ -14,7 +14,9 @@ from typing import Any
 
 from evalidate import EvalException, EvalModel, ExecutionException, Expr
 
+from cp_matrix.matrix.facts import FACTS, known
 from cp_matrix.matrix.operators import ARITHMETIC, CALLS, COMPARISONS, LARGEST, item, negative, shown, truth
+from cp_matrix.matrix.undecided import UndecidedError
 
 MAX_LENGTH = 1000
 MAX_DEPTH = 40
@@ -31,6 +33,8 @@ _BOUND: dict[str, Any] = {
     "_truth": truth,
     "_item": item,
     "_negative": negative,
+    "_known": known,
+    "_offered": lambda name, available: name in available,
     **{name: function for name, (function, _, _) in CALLS.items()},
     **{f"_{name}": function for name, function in (*COMPARISONS.items(), *ARITHMETIC.items())},
 }
@@ -81,10 +85,16 @@ class Expression:
         self._expr.code = _compile(self.tree)
 
     def evaluate(self, names: Mapping[str, Any]) -> Any:
-        """Its value for these names. Raises `ExpressionError` at the part that does not fit together."""
+        """Its value for these names.
+
+        Raises `ExpressionError` at the part that does not fit together, and `UndecidedError` where a part it
+        comes to is not known.
+        """
         try:
             return self._expr.eval(names)
         except ExecutionException as error:
+            if isinstance(error.exc, UndecidedError):
+                raise error.exc from None
             node = self._culprit(self.tree, names)
             read = sorted({part.id for part in ast.walk(node) if isinstance(part, ast.Name)} & names.keys())
             given = ", ".join(f"{name} = {shown(names[name])}" for name in read)
@@ -278,7 +288,7 @@ def _bind(node: ast.expr) -> ast.expr:
         case ast.Subscript(value=value, slice=index_node):
             return _call("_item", _bind(value), _bind(index_node))
         case ast.Call(func=ast.Name(id="available"), args=[argument]):
-            return _call("_In", argument, ast.Name(id="available", ctx=ast.Load()))
+            return _call("_offered", argument, _bind(ast.Name(id="available", ctx=ast.Load())))
         case ast.Call(func=ast.Name(id=function), args=arguments):
             return _call(function, *map(_bind, arguments))
         case ast.List(elts=elements) | ast.Tuple(elts=elements):
@@ -286,6 +296,8 @@ def _bind(node: ast.expr) -> ast.expr:
             if len(constants) == len(elements):
                 return ast.Constant(value=tuple(constants))  # type: ignore[arg-type]
             return ast.Tuple(elts=[_bind(part) for part in elements], ctx=ast.Load())
+        case ast.Name(id=name) if name in FACTS:
+            return _call("_known", node)
         case _:
             return node
 

@@ -10,20 +10,32 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cp_matrix.errors import MatrixError, Problem
+from cp_matrix.errors import MatrixError, Problem, UsageError
 from cp_matrix.matrix.case import Scalar, Value
 from cp_matrix.matrix.decide import TOO_FEW_PLACES
 from cp_matrix.matrix.expand import MAX_WORLD_SIZE, Grid, typed
-from cp_matrix.matrix.facts import FACTS
-from cp_matrix.matrix.loaded import DERIVED, Axis, Derived, Exclude, LoadedMatrix, LoadedTest, Rule
+from cp_matrix.matrix.facts import FACTS, read_facts
+from cp_matrix.matrix.loaded import (
+    DERIVED,
+    Axis,
+    Derived,
+    Exclude,
+    LoadedMatrix,
+    LoadedTest,
+    Rule,
+    Variant,
+)
 from cp_matrix.matrix.predicates import RESERVED, Expression, ExpressionError, Template, unknown_name_hint
+from cp_matrix.matrix.query import QUERY_FAILED, Query
 from cp_matrix.matrix.source import KeyPath, Source
 from cp_matrix.matrix.trial import try_expression
 
 if TYPE_CHECKING:
-    from cp_matrix.matrix.schema import AxisModel, Excluded, Matrix, SkipRule, TestModel
+    from cp_matrix.matrix.schema import AxisModel, Excluded, Matrix, QueryModel, SkipRule, TestModel
 
 DEFAULT_TIMEOUT = 300.0
+#: Words of ``--variant`` that mean something already.
+RESERVED_VARIANTS = ("all", "default")
 #: The row of a table that other rows take missing fields from.
 DEFAULTS_ROW = "defaults"
 
@@ -33,7 +45,8 @@ def resolve(model: Matrix, source: Source, path: Path) -> tuple[LoadedMatrix | N
     resolver = _Resolver(model, source)
     tests = [resolver.test(name, test) for name, test in model.tests.items()]
     name = model.name or re.sub(r"[^A-Za-z0-9_.]", "_", path.stem)
-    matrix = LoadedMatrix(name, path, tuple(filter(None, tests)), model.default, model.description)
+    variants = resolver.variants()
+    matrix = LoadedMatrix(name, path, tuple(filter(None, tests)), model.default, model.description, variants)
     return (matrix if matrix.tests else None), resolver.problems
 
 
@@ -86,6 +99,8 @@ class _Resolver:
         world_size, size_path = self.derived(here, "world_size", model, declared)
         timeout, timeout_path = self.derived(here, "timeout", model, declared)
         conditions: list[tuple[Expression, KeyPath]] = []
+        queries: list[Query] = []
+        asking: list[tuple[Expression, KeyPath]] = []
         excludes, rules = [], []
         exclusions: list[tuple[Expression, KeyPath]] = []
         for start, shared in ((("defaults",), defaults), (here, model)):
@@ -96,6 +111,10 @@ class _Resolver:
                 if (exclude := self.exclude(at, excluded, declared, inherited)) is not None:
                     excludes.append(exclude)
                     exclusions.append((exclude.condition, (*at, "if")))
+            for index, asked in enumerate(shared.queries):
+                query, parts = self.query((*start, "queries", index), asked, known)
+                queries += [query] if query is not None else []
+                asking += parts
             for index, skip in enumerate(shared.skip):
                 at = (*start, "skip", index)
                 if (rule := self.rule(at, skip, index, known, inherited)) is not None:
@@ -119,8 +138,9 @@ class _Resolver:
             self.source.where(here, key=True),
             self.source.where(size_path),
             self.source.where(timeout_path),
+            tuple(queries),
         )
-        self.try_out(test, exclusions, {"world_size": size_path, "timeout": timeout_path}, conditions)
+        self.try_out(test, exclusions, {"world_size": size_path, "timeout": timeout_path}, conditions, asking)
         return test
 
     def axis(self, here: KeyPath, name: str, model: AxisModel) -> Axis | None:
@@ -258,10 +278,67 @@ class _Resolver:
         if condition is None or unknown:
             return None
         default = f"{'default' if inherited else 'rule'}-{index + 1}"
-        return Rule(model.id or default, condition, reason, self.source.where(path), inherited)
+        where = self.source.where(path)
+        return Rule(model.id or default, condition, reason, where, inherited, model.kept)
+
+    def query(
+        self, at: KeyPath, model: QueryModel, known: Mapping[str, Any]
+    ) -> tuple[Query | None, list[tuple[Expression, KeyPath]]]:
+        """A query, or None where something is wrong with it; and its expressions with their places."""
+        before = len(self.problems)
+        places: list[tuple[Expression, KeyPath]] = []
+        texts: dict[str, tuple[Any, KeyPath]] = {
+            name: (name, (*at, "pass", index)) for index, name in enumerate(model.names)
+        }
+        for name, value in model.arguments.items():
+            if name in texts:
+                self.problem((*at, "arguments", name), f"the argument {name!r} is passed already", key=True)
+            texts[name] = (value, (*at, "arguments", name))
+        when = self.part((*at, "when"), model.when, known, places) if model.when is not None else None
+        arguments = {name: self.part(path, value, known, places) for name, (value, path) in texts.items()}
+        if len(self.problems) > before:
+            return None, []
+        condition = when if isinstance(when, Expression) else None
+        return Query(model.ask, arguments, condition, self.source.where((*at, "ask"))), places
+
+    def part(
+        self,
+        path: KeyPath,
+        value: Scalar,
+        known: Mapping[str, Any],
+        places: list[tuple[Expression, KeyPath]],
+    ) -> Expression | Scalar:
+        """An argument of a query: text is an expression, anything else stands for itself."""
+        if not isinstance(value, str):
+            return value
+        expression = self.expression(path, value, known, facts=True)
+        if expression is not None:
+            if "available" in expression.names:
+                self.problem(path, "a query cannot ask for available(): it is what answers that")
+            places.append((expression, path))
+        return expression
+
+    def variants(self) -> tuple[Variant, ...]:
+        """The declared variants."""
+        found = []
+        for name, model in self.model.variants.items():
+            at: KeyPath = ("variants", name)
+            if name in RESERVED_VARIANTS:
+                self.problem(at, f"a variant cannot be called {name!r}", "choose another name", key=True)
+            for fact, value in model.facts.items():
+                if fact not in FACTS:
+                    self.problem((*at, "facts", fact), f"unknown fact {fact!r}", _near(fact, FACTS), key=True)
+                    continue
+                try:
+                    read_facts({fact: value})
+                except UsageError as error:
+                    self.problem((*at, "facts", fact), error.message)
+            environment = tuple(model.environment.items())
+            found.append(Variant(name, environment, model.facts, model.description))
+        return tuple(found)
 
     def rule_ids(self, test: str, rules: Iterable[Rule]) -> None:
-        seen = {TOO_FEW_PLACES: "the built-in rule"}
+        seen = dict.fromkeys((TOO_FEW_PLACES, QUERY_FAILED), "the built-in rule")
         for rule in rules:
             if rule.id in seen:
                 message = f"the rule id {rule.id!r} is taken in the test {test!r} by {seen[rule.id]}"
@@ -296,6 +373,7 @@ class _Resolver:
         exclusions: Sequence[tuple[Expression, KeyPath]],
         derived: Mapping[str, KeyPath],
         conditions: Sequence[tuple[Expression, KeyPath]],
+        asking: Sequence[tuple[Expression, KeyPath]],
     ) -> None:
         """Try every expression of a test, but those that read a name which is itself wrong."""
         if not self.trial(replace(test, excludes=()), "", exclusions):
@@ -307,19 +385,27 @@ class _Resolver:
             if not reads_wrong and not self.trial(test, name, [(value, path)]):
                 wrong.add(name)
         self.trial(test, "", [(value, path) for value, path in conditions if not value.names & wrong])
+        whens = {query.when for query in test.queries}
+        self.trial(test, "", [(value, path) for value, path in asking if value in whens])
+        self.trial(test, "argument", [(value, path) for value, path in asking if value not in whens])
 
     def trial(self, test: LoadedTest, derived: str, places: Sequence[tuple[Derived, KeyPath]]) -> bool:
-        """Evaluate once per distinct assignment, to find type errors before a run; whether there are none."""
+        """Evaluate once per distinct assignment, to find type errors before a run; whether there are none.
+
+        ``derived`` names what the value is for, and is empty for a condition. A rule need not be right for
+        machines on which an earlier one that reads nothing else holds.
+        """
         before = len(self.problems)
         try:
             grid = Grid("", test, essential=False)
             for expression, path in places:
                 if not isinstance(expression, Expression):
                     continue
-                for error in try_expression(grid, expression, condition=not derived):
+                before_it = [] if derived else _until(expression, test.rules)
+                for error in try_expression(grid, expression, condition=not derived, unless=before_it):
                     where = self.source.inside(path, error.offset)
                     self.problems.append(Problem(where, error.message, error.hint))
-            if derived and len(self.problems) == before:
+            if derived in DERIVED and len(self.problems) == before:
                 grid.derived(derived)
         except MatrixError as failure:
             self.problems.extend(failure.problems)
@@ -331,6 +417,12 @@ def _of_test(problem: Problem, test: str) -> Problem:
     if not problem.message.startswith("unknown name"):
         return problem
     return replace(problem, message=f"{problem.message} in the test {test!r}")
+
+
+def _until(expression: Expression, rules: Sequence[Rule]) -> list[Expression]:
+    """The conditions of the rules before the one with this condition; all of them if there is none."""
+    conditions = [rule.condition for rule in rules]
+    return conditions[: conditions.index(expression)] if expression in conditions else conditions
 
 
 def _near(value: Any, known: Iterable[Any]) -> str:

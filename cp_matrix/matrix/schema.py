@@ -120,6 +120,7 @@ AxisValues = Annotated[Any, BeforeValidator(_axis_values)]
 EnvironmentName = Annotated[str, BeforeValidator(_matching(r"[A-Za-z_][A-Za-z0-9_]*", "a variable's name"))]
 EnvironmentValue = Annotated[str, BeforeValidator(_environment_value)]
 TableValue = Annotated[Any, BeforeValidator(_value)]
+Argument = Annotated[Any, BeforeValidator(_scalar)]
 Environment = dict[EnvironmentName, EnvironmentValue]
 
 
@@ -128,11 +129,32 @@ class _Model(BaseModel):
 
 
 class SkipRule(_Model):
-    """``{id, if, reason}``: skip what the condition holds for."""
+    """``{id, if, reason}``: skip what the condition holds for.
+
+    ``kept`` says why a rule stays that can never matter.
+    """
 
     id: RuleId | None = None
     condition: Condition = Field(alias="if")
     reason: Text
+    kept: Text = ""
+
+
+class QueryModel(_Model):
+    """``{ask, pass, arguments, when}``: a call that answers ``available("NAME")``."""
+
+    ask: SuiteName
+    when: Condition | None = None
+    names: list[Name] = Field(default=[], alias="pass")
+    arguments: dict[Name, Argument] = {}
+
+
+class VariantModel(_Model):
+    """``{environment, facts}``: another way to run every case."""
+
+    description: Text = ""
+    environment: Environment = {}
+    facts: dict[Name, TableValue] = {}
 
 
 class Excluded(_Model):
@@ -174,6 +196,7 @@ class Shared(_Model):
     timeout: NumberOrExpression = None
     environment: Environment = {}
     exclude: list[Excluded] = []
+    queries: list[QueryModel] = []
     skip: list[SkipRule] = []
 
 
@@ -193,6 +216,7 @@ class Matrix(_Model):
     description: Text = ""
     default: bool = Field(default=True, strict=True)
     suite: SuiteName | None = None
+    variants: dict[Name, VariantModel] = {}
     tables: dict[Name, dict[RowName, dict[Name, TableValue]]] = {}
     defaults: Shared = Shared()
     tests: dict[TestName, TestModel] = Field(min_length=1)
@@ -287,6 +311,10 @@ def _keys_at(path: KeyPath) -> list[str]:
             model = AxisModel
         case (*_, "skip", int(), _):
             model = SkipRule
+        case (*_, "queries", int(), _):
+            model = QueryModel
+        case ("variants", _, _):
+            model = VariantModel
         case (*_, "exclude", int(), _):
             model = Excluded
     return [info.alias or name for name, info in model.model_fields.items()]

@@ -6,7 +6,7 @@ values around everything the expression compares it with, and None where a machi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, islice, product
 from typing import Any
 
@@ -22,8 +22,14 @@ MAX_TRIALS = 200_000
 MAX_FACTS = 2_000
 
 
-def try_expression(grid: Grid, expression: Expression, *, condition: bool) -> list[ExpressionError]:
-    """The distinct type errors an expression can meet; a condition must also be true or false."""
+def try_expression(
+    grid: Grid, expression: Expression, *, condition: bool, unless: Sequence[Expression] = ()
+) -> list[ExpressionError]:
+    """The distinct type errors an expression can meet; a condition must also be true or false.
+
+    It is never evaluated where one of ``unless`` holds. Of these, those that read no further names count.
+    """
+    guards = [other for other in unless if other.names <= expression.names]
     errors: dict[tuple[int, str], ExpressionError] = {}
     machines = list(fact_assignments(expression.names, FreeFacts(grid, [expression])))
     trials = (
@@ -35,7 +41,8 @@ def try_expression(grid: Grid, expression: Expression, *, condition: bool) -> li
         try:
             value = expression.evaluate(names)
         except ExpressionError as error:
-            errors.setdefault((error.offset, ""), error)
+            if not any(_is_true(guard, names) for guard in guards):
+                errors.setdefault((error.offset, ""), error)
             continue
         if condition and value is not True and value is not False:
             message = f"must be true or false, but is {shown(value)}"
@@ -88,12 +95,19 @@ def is_complete(names: Iterable[str], free: FreeFacts) -> bool:
 
 
 def holds(grid: Grid, condition: Expression, facts: Mapping[str, Any]) -> Mask:
-    """The positions a condition holds at, given the facts. Raises `ExpressionError`."""
+    """The positions a condition holds at, given the facts; not those at which it cannot be evaluated."""
     result = 0
     for names, mask in grid.assignments(condition.names, grid.included):
-        if condition.evaluate({**names, **facts}):
+        if _is_true(condition, {**names, **facts}):
             result |= mask
     return result
+
+
+def _is_true(condition: Expression, names: Mapping[str, Any]) -> bool:
+    try:
+        return condition.evaluate(names) is True
+    except ExpressionError:  # an earlier rule keeps such names from it
+        return False
 
 
 def _flat(values: Iterable[Value]) -> Iterator[Any]:

@@ -1,0 +1,131 @@
+"""A machine in a file: its facts, and its libraries' answers, to decide a matrix for it elsewhere.
+
+What a profile does not hold is not known: it is neither guessed nor taken from this machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Union
+
+import msgspec
+
+from cp_matrix.errors import UsageError
+from cp_matrix.matrix.facts import FACTS, Missing, read_facts
+from cp_matrix.matrix.query import Answer, QueryFailedError, Question
+from cp_matrix.matrix.undecided import UnknownError
+
+FORMAT = 1
+
+
+class StoredAnswer(msgspec.Struct, omit_defaults=True):
+    """What came of one question: an answer, or what asking raised."""
+
+    arguments: dict[str, Any]
+    answer: Union[dict[str, Union[bool, str]], None] = None
+    error: str = ""
+
+
+class ProfileFile(msgspec.Struct):
+    """The whole file; the answers by ``module:function``."""
+
+    format: int
+    facts: dict[str, Any]
+    answers: dict[str, list[StoredAnswer]] = {}
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A saved machine.
+
+    Attributes:
+        name: what the file is called.
+        facts: as they were saved, JSON-like.
+        given: answers by question, an exception where asking went wrong.
+    """
+
+    name: str
+    facts: Mapping[str, Any]
+    given: Mapping[Question, Answer | QueryFailedError]
+
+    @property
+    def machine(self) -> dict[str, Any]:
+        """The facts as rules read them: every declared one, `Missing` for what was not saved.
+
+        A machine whose places were not saved has one for each of its GPUs.
+        """
+        places = self.facts.get("gpu_count")
+        known = {"max_world_size": places, **self.facts} if places is not None else self.facts
+        return {name: known.get(name, Missing(name)) for name in FACTS if name != "available"}
+
+    def answer(self, question: Question) -> Answer:
+        """The saved answer. Raises `UnknownError` for a question that was not asked then."""
+        if question not in self.given:
+            raise UnknownError(f"{self.name} has no answer of {question.ask} for these arguments")
+        given = self.given[question]
+        if isinstance(given, QueryFailedError):
+            raise given
+        return given
+
+
+def save(path: Path, facts: Mapping[str, Any], given: Mapping[Question, Answer | QueryFailedError]) -> None:
+    """Write a profile, complete or not at all. Raises `UsageError` where it cannot be written."""
+    stored: dict[str, list[StoredAnswer]] = {}
+    for question, came in given.items():
+        kept = StoredAnswer(dict(question.arguments))
+        if isinstance(came, QueryFailedError):
+            kept.error = str(came)
+        else:
+            kept.answer = dict(came)
+        stored.setdefault(question.ask, []).append(kept)
+    content = _lines(ProfileFile(FORMAT, dict(facts), stored))
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(content, "utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        raise UsageError(f"cannot be written: {error.strerror or error}", where=str(path)) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _lines(profile: ProfileFile) -> str:
+    """Facts spread out for people; answers one a line, so that two files can be compared by lines."""
+    plain = msgspec.to_builtins(profile)
+    facts = json.dumps(plain["facts"], indent=2, ensure_ascii=False).replace("\n", "\n  ")
+    groups = [
+        f"    {json.dumps(ask)}: [\n"
+        + ",\n".join(f"      {json.dumps(one, ensure_ascii=False)}" for one in entries)
+        + "\n    ]"
+        for ask, entries in plain["answers"].items()
+    ]
+    answers = "{\n" + ",\n".join(groups) + "\n  }" if groups else "{}"
+    return f'{{\n  "format": {profile.format},\n  "facts": {facts},\n  "answers": {answers}\n}}\n'
+
+
+def load_profile(path: Path) -> Profile:
+    """Read what `save` wrote. Raises `UsageError` where it is not there, or not a profile."""
+    try:
+        stored = msgspec.json.decode(path.read_bytes(), type=ProfileFile)
+    except OSError as error:
+        raise UsageError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        hint = "cp-matrix probe -o FILE writes one"
+        raise UsageError(f"is not a profile: {error}", where=str(path), hint=hint) from error
+    if stored.format != FORMAT:
+        hint = "use the version of cp-matrix that made it"
+        raise UsageError(f"is a profile of format {stored.format}, not {FORMAT}", where=str(path), hint=hint)
+    try:
+        read_facts(stored.facts)
+    except UsageError as error:
+        raise UsageError(error.message, where=str(path)) from error
+    given: dict[Question, Answer | QueryFailedError] = {}
+    for ask, entries in stored.answers.items():
+        for entry in entries:
+            came = QueryFailedError(entry.error) if entry.answer is None else entry.answer
+            given[Question(ask, entry.arguments)] = came
+    return Profile(path.name, stored.facts, given)
