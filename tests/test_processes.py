@@ -189,14 +189,14 @@ def test_a_process_that_is_gone_has_no_children(start: Start) -> None:
 
 def test_marked_processes_are_found_whichever_session_they_are_in(start: Start) -> None:
     parent, child = family(start, "apart", **{processes.MARK_VARIABLE: "run-1"})
-    found = set(processes.marked("run-1"))
+    eventually(lambda: set(processes.marked("run-1")) == {parent.pid, child})
     processes.kill([child])
-    assert found == {parent.pid, child}
 
 
 def test_a_mark_is_not_found_in_a_longer_one(start: Start) -> None:
     process = start(SLEEP, **{processes.MARK_VARIABLE: "run-12"})
-    assert (processes.marked("run-1"), processes.marked("run-12")) == ([], [process.pid])
+    eventually(lambda: processes.marked("run-12") == [process.pid])
+    assert processes.marked("run-1") == []
 
 
 def test_who_looks_is_not_found(start: Start) -> None:
@@ -220,6 +220,29 @@ def test_a_sweep_ends_what_will_not_end_by_itself(start: Start) -> None:
     assert (left, process.wait()) == ([], -signal.SIGKILL)
 
 
+def test_a_sweep_looks_again_for_what_was_between_two_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    sights: list[list[int]] = [[], [2**30], [], [2**30 + 1], [], []]
+    killed: list[int] = []
+    monkeypatch.setattr(processes, "marked", lambda mark: sights.pop(0))
+    monkeypatch.setattr(processes, "kill", killed.extend)
+    processes.sweep("run-7")
+    assert (killed, sights) == ([2**30, 2**30 + 1], [])
+
+
+def test_a_sweep_lets_a_tracker_remove_what_others_left(start: Start) -> None:
+    program = """if True:
+        from multiprocessing import shared_memory
+        print(shared_memory.SharedMemory(create=True, size=8).name, flush=True)
+        input()
+        """
+    process = start(program, **{processes.MARK_VARIABLE: "run-8"})
+    assert process.stdout is not None
+    memory = Path("/dev/shm") / process.stdout.readline().strip()
+    existed = memory.exists()
+    processes.sweep("run-8")
+    assert (existed, memory.exists()) == (True, False)
+
+
 def test_a_sweep_leaves_other_runs_alone(start: Start) -> None:
     process = start(SLEEP, **{processes.MARK_VARIABLE: "run-4"})
     processes.sweep("run-5")
@@ -228,6 +251,7 @@ def test_a_sweep_leaves_other_runs_alone(start: Start) -> None:
 
 def test_a_sweep_says_what_does_not_die(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     process = start(SLEEP, **{processes.MARK_VARIABLE: "run-6"})
+    eventually(lambda: processes.marked("run-6"))
     monkeypatch.setattr(processes, "kill", lambda pids: None)
     assert processes.sweep("run-6", timeout=0.0) == [process.pid]
 

@@ -139,11 +139,16 @@ def sweep(mark: str, *, timeout: float = 10.0) -> list[int]:
     the named semaphores and the shared memory of those that were killed; they get the time to do so.
     """
     begin = time.monotonic()
-    while (left := marked(mark)) and time.monotonic() - begin < timeout:
+    quiet = 0
+    while True:
+        left = marked(mark)
+        # A process in the middle of its exec has no environment for a moment: look twice.
+        quiet = 0 if left else quiet + 1
+        if quiet == 2 or time.monotonic() - begin >= timeout:
+            return left
         patient = time.monotonic() - begin < _TRACKERS_WAIT
         kill(pid for pid in left if not (patient and is_tracker(pid)))
         time.sleep(0.01)
-    return left
 
 
 def is_tracker(pid: int) -> bool:
