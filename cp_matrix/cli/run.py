@@ -19,6 +19,7 @@ from cp_matrix.errors import CpMatrixError, ExitCode, UsageError
 if TYPE_CHECKING:
     from cp_matrix.events import Event
     from cp_matrix.report.console import RunConsole
+    from cp_matrix.report.junit import JUnitWriter
     from cp_matrix.run.driver import Driver, Options
     from cp_matrix.run.slots import Slots
 
@@ -243,6 +244,7 @@ class Run:
         junit_path = self._folder.path / "junit.xml" if junit is None else junit.absolute()
         _make_parent(junit_path)
         self._junit = JUnitWriter(self._record, junit_path, self._folder.path)
+        _write_first(self._junit)
         self._next_tick = 0.0
         shared = _ranks_per_gpu(chosen)
         environ = {**SHARED_GPU_ENVIRONMENT, **os.environ} if shared > 1 else os.environ
@@ -381,6 +383,20 @@ def _make_parent(path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunFolderError(f"cannot be made: {error.strerror or error}", where=str(path.parent)) from error
+
+
+def _write_first(junit: JUnitWriter) -> None:
+    """Write the file before anything runs: better refused now than missed after hours."""
+    from cp_matrix.errors import RunFolderError
+
+    try:
+        junit.finish()
+    except OSError as error:
+        raise RunFolderError(
+            f"the JUnit file cannot be written: {error.strerror or error}",
+            where=str(junit.path),
+            hint="Name a path that can be written with --junit PATH.",
+        ) from error
 
 
 def _slots(chosen: Chosen) -> Slots:

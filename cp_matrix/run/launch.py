@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -216,7 +216,8 @@ class WarmLauncher:
     def close(self) -> None:
         if self._process is None:
             return
-        children = processes.children(self._process.pid)
+        # The tracker ends by itself, once it has removed the semaphores of the others.
+        children = [pid for pid in processes.children(self._process.pid) if not processes.is_tracker(pid)]
         self._process.kill()
         self._process.wait()
         if self._process.stdin is not None:
@@ -225,25 +226,27 @@ class WarmLauncher:
         processes.kill(children)
 
 
-def end_world(handle: Handle, box: Mailbox, world_size: int, *, timeout: float = 10.0) -> list[int]:
+def end_world(
+    handle: Handle, ranks: Callable[[], Collection[ProcessId]], *, timeout: float = 10.0
+) -> list[int]:
     """Kill every rank of a world, all processes of their sessions and all they started.
+
+    Args:
+        handle: the world.
+        ranks: tells which ranks are known by now.
+        timeout: seconds.
 
     Returns:
         Process ids that are still alive after ``timeout`` seconds (in an uninterruptible wait).
     """
     deadline = time.monotonic() + timeout
-    below = processes.descendants(_ranks(box, world_size))
+    below = processes.descendants(ranks())
     handle.kill()
     while True:
-        ranks = _ranks(box, world_size)
-        left = set(processes.in_sessions(ranks))
-        left |= {one.pid for one in (*ranks, *below) if processes.is_alive(one)}
+        known = ranks()
+        left = set(processes.in_sessions(known))
+        left |= {one.pid for one in (*known, *below) if processes.is_alive(one)}
         if not left or time.monotonic() > deadline:
-            box.discard_unfinished()
             return sorted(left)
         processes.kill(left)
         time.sleep(0.002)
-
-
-def _ranks(box: Mailbox, world_size: int) -> list[ProcessId]:
-    return [rank for number in range(world_size) if (rank := box.pid(number)) is not None]

@@ -21,7 +21,7 @@ class Limits:
     #: From the last record until every rank has put its process back in order.
     teardown: float = 30.0
     #: From the first lost rank until the launcher must have said how it ended.
-    exits: float = 1.0
+    exits: float = 5.0
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from cp_matrix.mailbox import STACKS_SIGNAL, After, Mailbox, Order
+from cp_matrix.mailbox import STACKS_SIGNAL, After, Mailbox, Order, ProcessId
 from cp_matrix.results import Attempt, RankError, RankRecord
 from cp_matrix.run import launch as launching
 from cp_matrix.run import processes
@@ -49,6 +49,7 @@ class World:
     announced: bool = False
     _records: dict[int, RankRecord] = field(default_factory=dict)
     _gates: dict[int, bool] = field(default_factory=dict)
+    _pids: dict[int, ProcessId] = field(default_factory=dict)
     _lost: dict[int, float] = field(default_factory=dict)
     _failed_at: float | None = None
     _recorded_at: float | None = None
@@ -86,15 +87,20 @@ class World:
                 return rank, error
         return None
 
+    def _ranks(self) -> dict[int, ProcessId]:
+        """The processes of the ranks that have said who they are; kept, should the mailbox vanish."""
+        for rank in range(self.size):
+            if rank not in self._pids and (process := self.box.pid(rank)) is not None:
+                self._pids[rank] = process
+        return self._pids
+
     def lost(self, now: float) -> dict[int, float]:
         """Ranks that were there and are gone, with the moment this was seen."""
         if now >= self._next_liveness:
             self._next_liveness = now + 0.02
-            for rank in range(self.size):
-                if rank not in self._lost:
-                    process = self.box.pid(rank)
-                    if process is not None and not processes.is_alive(process):
-                        self._lost[rank] = now
+            for rank, process in self._ranks().items():
+                if rank not in self._lost and not processes.is_alive(process):
+                    self._lost[rank] = now
         return self._lost
 
     def look(self, now: float) -> View | None:
@@ -135,7 +141,7 @@ class World:
         """Ask these ranks where they are; what they wrote."""
         asked = []
         for rank in ranks:
-            process = self.box.pid(rank)
+            process = self._ranks().get(rank)
             if process is not None and processes.is_alive(process):
                 with contextlib.suppress(ProcessLookupError):  # it has ended since
                     os.kill(process.pid, STACKS_SIGNAL)
@@ -195,7 +201,9 @@ class World:
 
     def end(self) -> list[int]:
         """Kill every process of the world; what would not die."""
-        return launching.end_world(self.handle, self.box, self.size)
+        left = launching.end_world(self.handle, lambda: self._ranks().values())
+        self.box.discard_unfinished()
+        return left
 
 
 def _with_after(record: RankRecord, after: After) -> RankRecord:

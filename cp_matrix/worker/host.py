@@ -7,6 +7,7 @@ ends, with every rank, when its input closes. It talks to the driver only throug
 from __future__ import annotations
 
 import ctypes
+import logging
 import multiprocessing
 import os
 import signal
@@ -68,6 +69,10 @@ def main() -> None:
     forkserver.ensure_running()
     import torch.distributed.launcher.api  # noqa: F401
 
+    for name in ("torch", "torch.distributed"):
+        for handler in logging.getLogger(name).handlers:
+            # Torch's own formatter imports its compiler to show a failure: a second per failed world.
+            handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
     for line in sys.stdin:
         folder = Path(line.rstrip("\n"))
         # Were it started anew by the launch's thread, it would die with that thread.
