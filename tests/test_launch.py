@@ -1,0 +1,284 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from cp_matrix.mailbox import Ended, LaunchSpec, Mailbox, ProcessId
+from cp_matrix.run import launch, processes, scratch
+from cp_matrix.run.launch import (
+    LOOPBACK,
+    ColdHandle,
+    ColdLauncher,
+    WarmHandle,
+    WarmLauncher,
+    end_world,
+    rank_environment,
+)
+
+
+def spec(folder: Path, **environment: str) -> LaunchSpec:
+    return LaunchSpec(
+        launch="w0001",
+        world_size=2,
+        devices=("cpu", "cpu"),
+        suite="s:f",
+        environment=environment,
+        seed=1,
+        collective_timeout=60.0,
+        logs=str(folder),
+        logs_relative="logs/w0001",
+        start="cold",
+    )
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Mailbox:
+    return Mailbox.create(tmp_path / "box", spec(tmp_path))
+
+
+def eventually(happens: Callable[[], object]) -> None:
+    """Wait until it is so."""
+    deadline = time.monotonic() + 20.0
+    while not happens():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.005)
+
+
+# The environment of ranks.
+
+
+def test_ranks_inherit_the_drivers_environment() -> None:
+    assert rank_environment({"LD_PRELOAD": "x.so"}, {}, "run-1")["LD_PRELOAD"] == "x.so"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["RANK", "LOCAL_RANK", "ROLE_NAME", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"],
+)
+def test_what_another_torchrun_told_its_own_ranks_is_not_inherited(name: str) -> None:
+    assert name not in rank_environment({name: "7"}, {}, "run-1")
+
+
+def test_no_variable_of_torchrun_for_its_ranks_is_inherited() -> None:
+    source = Path(launch.__file__).parents[2]  # any file will do where torch is not: ask torch itself
+    assert source.exists()
+    import torch.distributed.elastic.agent.server.local_elastic_agent as agent
+
+    text = Path(agent.__file__).read_text()
+    begin = text.index("worker_env = {")
+    names = [
+        line.split('"')[1]
+        for line in text[begin : text.index("}", begin)].splitlines()
+        if line.strip()[:1] == '"'
+    ]
+    tuning = {"TORCH_NCCL_ASYNC_ERROR_HANDLING"}  # a person's own setting, which torch only completes
+    assert len(names) > 10
+    assert not set(rank_environment(dict.fromkeys(names, "7"), {}, "run-1")) & (set(names) - tuning)
+
+
+def test_everything_that_can_be_told_to_listens_on_loopback_only() -> None:
+    environment = rank_environment({"GLOO_SOCKET_IFNAME": "eth0"}, {}, "run-1")
+    assert {name: environment[name] for name in LOOPBACK} == LOOPBACK
+
+
+def test_what_the_matrix_declares_wins_over_all_else() -> None:
+    declared = {"NCCL_SOCKET_IFNAME": "eth0", "PATH": "/x", "OMP_NUM_THREADS": "9"}
+    environment = rank_environment({"PATH": "/y", "OMP_NUM_THREADS": "2"}, declared, "run-1")
+    assert {name: environment[name] for name in declared} == declared
+
+
+@pytest.mark.parametrize(("inherited", "threads"), [({}, "1"), ({"OMP_NUM_THREADS": "4"}, "4")])
+def test_a_rank_has_one_thread_unless_the_person_says_otherwise(
+    inherited: dict[str, str], threads: str
+) -> None:
+    assert rank_environment(inherited, {}, "run-1")["OMP_NUM_THREADS"] == threads
+
+
+def test_ranks_carry_the_mark_of_their_run_and_of_no_other() -> None:
+    environment = rank_environment({processes.MARK_VARIABLE: "outer"}, {}, "inner")
+    assert environment[processes.MARK_VARIABLE] == "inner"
+
+
+# Cold.
+
+
+def test_a_cold_world_meets_over_a_file_in_its_mailbox(tmp_path: Path) -> None:
+    command = ColdLauncher.command(spec(tmp_path), tmp_path)
+    assert {"--rdzv-conf=store_type=file", f"--rdzv-endpoint={tmp_path}/rendezvous"} <= set(command)
+
+
+def test_a_cold_world_names_no_port_and_no_address_but_loopback(tmp_path: Path) -> None:
+    words = [
+        word for word in ColdLauncher.command(spec(tmp_path), tmp_path) if "addr" in word or "port" in word
+    ]
+    assert words == ["--local-addr=127.0.0.1"]
+
+
+def test_the_command_of_a_cold_world_is_understood_by_torchrun(tmp_path: Path) -> None:
+    from torch.distributed.run import get_args_parser
+
+    command = ColdLauncher.command(spec(tmp_path), tmp_path)
+    parsed = get_args_parser().parse_args(command[3:])
+    assert (parsed.nproc_per_node, parsed.training_script, parsed.module) == (
+        "2",
+        "cp_matrix.worker.loop",
+        True,
+    )
+
+
+def cold(tmp_path: Path, code: int, log: str = "") -> ColdHandle:
+    (tmp_path / "launcher.log").write_text(log)
+    process = subprocess.Popen([sys.executable, "-c", f"raise SystemExit({code})"])
+    process.wait()
+    return ColdHandle(process, tmp_path / "launcher.log")
+
+
+def test_a_torchrun_that_ends_well_says_nothing_of_its_ranks(tmp_path: Path) -> None:
+    assert cold(tmp_path, 0).ended() == Ended()
+
+
+def test_a_torchrun_that_fails_says_how_each_rank_ended(tmp_path: Path) -> None:
+    log = (
+        "E1 torch/distributed/elastic] failed (exitcode: -11) local_rank: 1 (pid: 77) of binary: python\n"
+        "noise\nE1 torch/distributed/elastic] failed (exitcode: 3) local_rank: 0 (pid: 76) of binary: python\n"
+    )
+    assert cold(tmp_path, 1, log).ended() == Ended({1: -11, 0: 3}, "torchrun ended with exit code 1")
+
+
+def test_a_torchrun_that_says_nothing_has_no_exits_of_ranks(tmp_path: Path) -> None:
+    assert cold(tmp_path, 2, "usage: …").ended() == Ended({}, "torchrun ended with exit code 2")
+
+
+def test_killing_a_torchrun_kills_ranks_that_have_not_said_who_they_are(tmp_path: Path) -> None:
+    program = (
+        "import subprocess, sys;"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True);"
+        "print(child.pid, flush=True); child.wait()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    child = int(process.stdout.readline())
+    ColdHandle(process, tmp_path / "log").kill()
+    process.stdout.close()
+    eventually(lambda: not (stat := processes._stat(child)) or not stat.alive)
+    assert process.returncode == -signal.SIGKILL
+
+
+# Warm.
+
+
+def host(program: str = "input()") -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE)
+
+
+def test_a_warm_world_has_not_ended_while_its_host_lives_and_says_nothing(box: Mailbox) -> None:
+    process = host()
+    ended = WarmHandle(process, box).ended()
+    process.communicate(b"\n")
+    assert ended is None
+
+
+def test_a_warm_world_ends_as_its_host_says_even_if_the_host_is_gone(box: Mailbox) -> None:
+    process = host("pass")
+    process.communicate()
+    box.put_ended(Ended({0: 3}, "ranks failed"))
+    assert WarmHandle(process, box).ended() == Ended({0: 3}, "ranks failed")
+
+
+def test_a_warm_world_is_over_when_its_host_is_gone(box: Mailbox) -> None:
+    process = host("pass")
+    process.communicate()
+    assert WarmHandle(process, box).ended() == Ended({}, "the process that forks the ranks is gone")
+
+
+@pytest.fixture
+def warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WarmLauncher:
+    """A launcher whose host is a small program that writes down what it is told."""
+    program = tmp_path / "host.sh"
+    program.write_text('#!/bin/sh\nenv > "$TOLD.env"\nexec cat >> "$TOLD"\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(launch, "sys", SimpleNamespace(executable=str(program)))
+    environment = {**os.environ, "TOLD": str(tmp_path / "told"), processes.MARK_VARIABLE: "run-1"}
+    return WarmLauncher(environment, ("a:f", "b:g"), ("/x", "/y"), tmp_path / "logs" / "host.log")
+
+
+def test_worlds_share_a_host_which_is_told_their_folders(
+    warm: WarmLauncher, box: Mailbox, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        warm.start(spec(tmp_path), box)
+    told = tmp_path / "told"
+    eventually(lambda: told.exists() and told.read_text() == f"{box.folder}\n" * 2)
+    warm.close()
+
+
+def test_a_host_is_told_what_to_import_beforehand(warm: WarmLauncher, box: Mailbox, tmp_path: Path) -> None:
+    warm.start(spec(tmp_path), box)
+    written = tmp_path / "told.env"
+    eventually(lambda: written.exists() and "CP_MATRIX_PRELOAD_PATH=/x:/y" in written.read_text())
+    warm.close()
+    assert "CP_MATRIX_PRELOAD_SUITES=a:f b:g" in written.read_text()
+
+
+def test_a_host_that_died_is_replaced_and_its_worlds_are_over(
+    warm: WarmLauncher, box: Mailbox, tmp_path: Path
+) -> None:
+    first = warm.start(spec(tmp_path), box)
+    first._host.kill()
+    first._host.wait()
+    second = warm.start(spec(tmp_path), box)
+    seen = (first.ended(), second.ended())
+    warm.close()
+    assert seen == (Ended({}, "the process that forks the ranks is gone"), None)
+
+
+def test_closing_ends_the_host(warm: WarmLauncher, box: Mailbox, tmp_path: Path) -> None:
+    handle = warm.start(spec(tmp_path), box)
+    warm.close()
+    assert handle._host.returncode == -signal.SIGKILL
+
+
+def test_a_launcher_that_started_nothing_can_be_closed(warm: WarmLauncher) -> None:
+    warm.close()
+
+
+def test_the_scratch_folder_leaves_room_for_the_name_of_a_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scratch.tempfile, "gettempdir", lambda: "/" + "x" * 90)
+    assert scratch.folder("20260101-000000-abcd") == Path("/tmp/cp-matrix-20260101-000000-abcd")
+
+
+# The end of a world.
+
+
+def test_a_world_ends_with_all_that_its_ranks_started(tmp_path: Path) -> None:
+    program = (
+        "import subprocess, sys, time;"
+        "sleep = [sys.executable, '-c', 'import time; time.sleep(600)'];"
+        "same = subprocess.Popen(sleep); apart = subprocess.Popen(sleep, start_new_session=True);"
+        "print(same.pid, apart.pid, flush=True); time.sleep(600)"
+    )
+    rank = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, start_new_session=True)
+    assert rank.stdout is not None
+    started = [int(word) for word in rank.stdout.readline().split()]
+    stat = processes._stat(rank.pid)
+    assert stat is not None
+    killed: list[bool] = []
+    handle = SimpleNamespace(kill=lambda: killed.append(True), ended=lambda: None)
+    left = end_world(handle, lambda: [ProcessId(rank.pid, stat.start)])
+    rank.communicate()
+    alive = [pid for pid in started if (one := processes._stat(pid)) is not None and one.alive]
+    assert (left, alive, killed) == ([], [], [True])
+
+
+def test_a_world_without_ranks_ends_with_its_launcher(tmp_path: Path) -> None:
+    killed: list[bool] = []
+    handle = SimpleNamespace(kill=lambda: killed.append(True), ended=lambda: None)
+    assert (end_world(handle, lambda: []), killed) == ([], [True])
