@@ -300,7 +300,7 @@ class Run:
                 full, code = error, error.exit_code
             finally:
                 left = processes.sweep(self._driver.mark)
-                reaper.finish(guard)
+                reaper.finish(guard, self._driver.mark)
                 self._console.stop()
             problems = [] if full is None else [str(full)]
             if left:
@@ -443,6 +443,7 @@ def _check_suite(suite: str, import_path: tuple[str, ...]) -> None:
         UsageError: it does not.
     """
     from importlib.machinery import PathFinder
+    from importlib.util import find_spec
 
     module = suite.partition(":")[0]
     places: list[str] | None = [*import_path, *sys.path]
@@ -450,6 +451,9 @@ def _check_suite(suite: str, import_path: tuple[str, ...]) -> None:
     for part in module.split("."):
         name = f"{name}.{part}" if name else part
         spec = PathFinder.find_spec(name, places)
+        if spec is None and name == part:
+            # Packages that are installed to be edited may have finders of their own.
+            spec = find_spec(name) if name not in sys.modules else sys.modules[name].__spec__
         if spec is None:
             looked = ", ".join(import_path) if name == part else f"package {name.rpartition('.')[0]}"
             raise UsageError(

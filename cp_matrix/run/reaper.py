@@ -39,11 +39,12 @@ def start(mark: str) -> subprocess.Popen[bytes]:
     )
 
 
-def finish(reaper: subprocess.Popen[bytes]) -> None:
-    """Let the reaper end; it finds no process."""
+def finish(reaper: subprocess.Popen[bytes], mark: str) -> None:
+    """Let the reaper end; it finds no process. What it would have removed is gone even if it was killed."""
     assert reaper.stdin is not None
     reaper.stdin.close()
     reaper.wait()
+    scratch.remove(mark)
 
 
 def main() -> None:
