@@ -1,0 +1,53 @@
+"""However worlds are started and filled, every case has the same verdict for the same reason."""
+
+from __future__ import annotations
+
+import pytest
+from command import Finished, Project
+
+from cp_matrix.results import Verdict
+
+MIXED = ("passes1", "fails", "passes2", "dies", "passes3", "leaves", "passes4")
+MODES = {
+    "one": ("--batch-size", "1"),
+    "two": ("--batch-size", "2"),
+    "all": ("--batch-size", "all"),
+    "cold": ("--batch-size", "all", "--start", "cold"),
+}
+
+
+@pytest.fixture(scope="module")
+def runs(shared_project: Project) -> dict[str, Finished]:
+    """The same matrix, run in every mode."""
+    matrix = shared_project.cases(*MIXED)
+    return {name: shared_project.run(matrix, "--retries", "0", *options) for name, options in MODES.items()}
+
+
+def summary(run: Finished) -> dict[str, tuple[Verdict, str]]:
+    """Verdict and reason of each case; which of two equal failures came first may differ."""
+    return {
+        case: (result.verdict, result.reason.replace("rank 1: ValueError", "rank 0: ValueError"))
+        for case, result in run.results.items()
+    }
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_gives_the_same_verdicts(runs: dict[str, Finished], mode: str) -> None:
+    expected = {f"matrix[{case}]": (Verdict.PASSED, "") for case in MIXED}
+    expected["matrix[fails]"] = (Verdict.FAILED, "rank 0: ValueError: it is wrong")
+    expected["matrix[dies]"] = (Verdict.CRASHED, "rank 1 was lost: SIGSEGV")
+    assert summary(runs[mode]) == expected
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_exits_alike(runs: dict[str, Finished], mode: str) -> None:
+    assert (runs[mode].exit_code, runs[mode].err) == (1, ""), runs[mode].said
+
+
+def test_a_batch_size_of_1_gives_each_case_a_world(runs: dict[str, Finished]) -> None:
+    assert len({one.attempts[0].launch for one in runs["one"].results.values()}) == len(MIXED)
+
+
+def test_a_batch_size_of_2_gives_no_world_a_third_case(runs: dict[str, Finished]) -> None:
+    worlds = [one.attempts[0].launch for one in runs["two"].results.values()]
+    assert max(map(worlds.count, worlds)) == 2

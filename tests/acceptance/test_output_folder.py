@@ -1,0 +1,117 @@
+"""Where a run writes: chosen, refused before anything starts, or lost while it runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from command import Finished, Project
+
+from cp_matrix.results import Verdict
+
+
+@contextmanager
+def mounted(folder: Path, options: str) -> Iterator[None]:
+    """A small file system of its own there; skips the test where that is not permitted."""
+    folder.mkdir(parents=True)
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(folder)], capture_output=True)
+    if done.returncode:
+        pytest.skip(f"cannot mount a file system: {done.stderr.decode(errors='replace').strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_out_is_where_the_run_folder_is_made(project: Project) -> None:
+    out = project.folder / "some" / "where"
+    finished = project.run(project.cases("passes"), "--out", str(out), reports=out)
+    assert (finished.exit_code, (out / "latest").resolve()) == (0, finished.run), finished.said
+
+
+def test_a_run_folder_holds_everything_that_is_known(project: Project) -> None:
+    finished = project.run(project.cases("passes"))
+    names = {path.name for path in finished.run.iterdir()}
+    wanted = {"plan.json", "environment.json", "events.jsonl", "results", "logs", "junit.xml", "summary.md"}
+    assert wanted <= names
+
+
+def test_junit_is_where_it_is_asked_for(project: Project) -> None:
+    path = project.folder / "new" / "report.xml"
+    finished = project.run(project.cases("passes"), "--junit", str(path))
+    assert (finished.exit_code, finished.junit(path).tests) == (0, 1), finished.said
+
+
+@pytest.mark.parametrize("out", ["a-file", "a-file/below", "/proc/nowhere"])
+def test_a_place_where_no_folder_can_be_made_is_refused(project: Project, out: str) -> None:
+    project.write("a-file", "")
+    finished = project.run(project.cases("passes"), "--out", out)
+    said = (out in finished.err, "Traceback" in finished.err)
+    assert (finished.exit_code, said) == (2, (True, False)), finished.said
+
+
+def test_a_read_only_place_is_refused_with_what_to_do(project: Project) -> None:
+    with mounted(project.folder / "fixed", "ro"):
+        finished = project.run(project.cases("passes"), "--out", "fixed")
+        said = "Read-only file system" in finished.err and "--out DIR" in finished.err
+        assert (finished.exit_code, said) == (2, True), finished.said
+
+
+def test_a_place_where_junit_cannot_be_written_is_refused_before_the_run(project: Project) -> None:
+    finished = project.run(project.cases("passes"), "--junit", "/proc/nowhere.xml")
+    said = "/proc/nowhere.xml" in finished.err
+    assert (finished.exit_code, said, "PASSED" in finished.out) == (2, True, False), finished.said
+
+
+@pytest.fixture(scope="module")
+def full(shared_project: Project) -> Iterator[Finished]:
+    """A run whose second case fills the file system that its folder is on."""
+    with mounted(shared_project.folder / "small", "size=2m"):
+        matrix = shared_project.cases("passes1", "fills", "passes2", "passes3")
+        yield shared_project.run(
+            *(matrix, "--out", "small", "--jobs", "1", "--batch-size", "all"),
+            reports=shared_project.folder / "small",
+        )
+
+
+def test_a_full_folder_ends_the_run_with_3(full: Finished) -> None:
+    assert full.exit_code == 3, full.said
+
+
+def test_a_full_folder_is_named_with_what_to_do(full: Finished) -> None:
+    said = [str(full.run) in full.err, "No space left on device" in full.err, "Make room" in full.err]
+    assert (said, "Traceback" in full.err) == ([True] * 3, False), full.said
+
+
+def test_verdicts_before_a_full_folder_are_shown(full: Finished) -> None:
+    assert "PASSED  matrix[passes1]" in full.out, full.said
+
+
+def test_verdicts_before_a_full_folder_are_kept(full: Finished) -> None:
+    assert full.verdicts["matrix[passes1]"] is Verdict.PASSED
+
+
+def test_a_full_folder_leaves_no_process(full: Finished) -> None:
+    from cp_matrix.run import processes
+
+    assert processes.marked(full.run.name) == []
+
+
+def test_a_folder_that_is_removed_ends_the_run_with_3(project: Project) -> None:
+    finished = project.run(project.cases("removes", "passes1", "passes2"), "--batch-size", "all")
+    said = ("the run folder cannot be written" in finished.err, "Traceback" in finished.err)
+    assert (finished.exit_code, said) == (3, (True, False)), finished.said
+
+
+def test_a_reader_that_has_seen_enough_ends_nothing(project: Project) -> None:
+    matrix = project.cases("passes1", "fails", "passes2")
+    reading, writing = os.pipe()
+    os.close(reading)
+    running = project.start("run", "--plain", matrix, stdout=writing)
+    os.close(writing)
+    finished = running.finish()
+    assert finished.counts["passed"] == 2, finished.said

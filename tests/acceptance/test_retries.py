@@ -1,0 +1,125 @@
+"""Crashes that are tried again, failures that are confirmed, and runs that stop early."""
+
+from __future__ import annotations
+
+import pytest
+from command import Finished, Project
+
+from cp_matrix import events
+from cp_matrix.results import Verdict
+
+
+@pytest.fixture(scope="module")
+def retried(shared_project: Project) -> Finished:
+    """One world for all: a case that dies at its first try, one that always dies, and passing ones."""
+    matrix = shared_project.cases("passes1", "dies_once", "passes2", "dies", "passes3", "fails")
+    return shared_project.run(matrix, "--jobs", "1", "--batch-size", "all")
+
+
+def test_a_crash_that_passes_alone_has_passed_and_is_flaky(retried: Finished) -> None:
+    result = retried.results["matrix[dies_once]"]
+    assert (result.verdict, result.flaky) == (Verdict.PASSED, True), result
+
+
+def test_a_flaky_case_says_what_happened_first(retried: Finished) -> None:
+    said = "passed on attempt 2, after: rank 0 was lost: exit code 7"
+    assert retried.results["matrix[dies_once]"].reason == said
+
+
+def test_a_retry_has_a_world_of_its_own(retried: Finished) -> None:
+    first, second = retried.results["matrix[dies_once]"].attempts
+    others = [one.attempts[0].launch for one in retried.results.values() if one.case != "matrix[dies_once]"]
+    assert (first.position, second.position, second.launch in others) == (1, 0, False)
+
+
+def test_a_crash_that_crashes_again_has_crashed(retried: Finished) -> None:
+    result = retried.results["matrix[dies]"]
+    assert (result.verdict, [one.outcome for one in result.attempts]) == (
+        Verdict.CRASHED,
+        [Verdict.CRASHED] * 2,
+    )
+
+
+def test_a_plain_failure_is_not_tried_again(retried: Finished) -> None:
+    assert len(retried.results["matrix[fails]"].attempts) == 1
+
+
+@pytest.mark.parametrize("case", ["passes1", "passes2", "passes3"])
+def test_cases_around_a_crash_pass_at_their_first_try(retried: Finished, case: str) -> None:
+    result = retried.results[f"matrix[{case}]"]
+    assert (result.verdict, len(result.attempts)) == (Verdict.PASSED, 1), result
+
+
+def test_junit_says_that_a_case_was_flaky(retried: Finished) -> None:
+    text = (retried.run / "junit.xml").read_text()
+    assert text.count("<flakyFailure") + text.count("<flakyError") == 1
+
+
+def test_junit_says_that_a_case_crashed_again(retried: Finished) -> None:
+    text = (retried.run / "junit.xml").read_text()
+    assert text.count("<rerunFailure") + text.count("<rerunError") == 1
+
+
+def test_flaky_cases_alone_do_not_fail_a_run(project: Project) -> None:
+    finished = project.run(project.cases("dies_once"))
+    assert finished.exit_code == 0, finished.said
+
+
+def test_flaky_fail_makes_them_count(project: Project) -> None:
+    finished = project.run(project.cases("dies_once"), "--flaky", "fail")
+    counted = (finished.exit_code, finished.counts["passed"])
+    assert counted == (1, 1), finished.said
+
+
+@pytest.fixture(scope="module")
+def confirmed(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """A run with --confirm: one case fails because of another, one by itself."""
+    base = tmp_path_factory.mktemp("confirmed")
+    project = Project(base / "project", base / "tmp")
+    matrix = project.cases("leaves", "stumbles", "passes", "fails")
+    return project.run(matrix, "--confirm", "--jobs", "1", "--batch-size", "all")
+
+
+def test_a_failure_that_passes_alone_stays_failed_and_says_so(confirmed: Finished) -> None:
+    result = confirmed.results["matrix[stumbles]"]
+    said = "passes alone: state left by an earlier case" in result.reason
+    assert (result.verdict, said, result.flaky) == (Verdict.FAILED, True, False), result
+
+
+def test_a_failure_that_fails_alone_says_so(confirmed: Finished) -> None:
+    result = confirmed.results["matrix[fails]"]
+    assert (result.verdict, "fails alone as well" in result.reason) == (Verdict.FAILED, True), result
+
+
+def test_a_run_with_confirmed_failures_exits_with_1(confirmed: Finished) -> None:
+    assert (confirmed.exit_code, confirmed.counts["failed"]) == (1, 2), confirmed.said
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """A run that is to stop at its first failure."""
+    base = tmp_path_factory.mktemp("stopped")
+    project = Project(base / "project", base / "tmp")
+    matrix = project.cases("passes1", "fails", "passes2", "passes3")
+    return project.run(matrix, "--maxfail", "1", "--jobs", "1", "--batch-size", "1")
+
+
+def test_maxfail_leaves_the_rest_not_run_with_the_reason(stopped: Finished) -> None:
+    rest = [stopped.results[f"matrix[{case}]"] for case in ("passes2", "passes3")]
+    assert {(one.verdict, one.reason) for one in rest} == {(Verdict.NOT_RUN, "--maxfail 1 reached")}
+
+
+def test_maxfail_exits_with_1_and_counts_everything(stopped: Finished) -> None:
+    assert (stopped.exit_code, sum(stopped.counts.values())) == (1, 4), stopped.said
+
+
+def test_maxfail_is_the_reason_at_the_end(stopped: Finished) -> None:
+    last = stopped.events[-1]
+    assert isinstance(last, events.RunFinished)
+    assert last.reason == "--maxfail 1 reached"
+
+
+def test_timeout_replaces_what_the_matrix_declares(project: Project) -> None:
+    finished = project.run(project.cases("sleeps", "passes", timeout=1000), "--timeout", "1")
+    found = {case: result.reason for case, result in finished.results.items()}
+    assert found == {"matrix[sleeps]": "no result from ranks 0, 1 within 1 s", "matrix[passes]": ""}, found
