@@ -7,6 +7,7 @@ destroyed process group): `unhealthy` says why the world has to be replaced.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import random
@@ -194,7 +195,8 @@ class Snapshot:
         for pid in _children() - self.children:
             leaks.append(Leak(CHILD_PROCESSES, f"child process {pid} is still running: {_command_of(pid)}"))
             if CHILD_PROCESSES in restoring:
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it has ended since
+                    os.kill(pid, signal.SIGKILL)
         opened = _process_groups() - self.groups - expected_groups
         if opened:
             text = f"{len(opened)} process group{'s' * (len(opened) > 1)} left open"
