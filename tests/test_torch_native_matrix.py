@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,15 +39,18 @@ def test_a_machine_without_gpu_skips_everything_for_one_reason() -> None:
     ]
 
 
-def test_all_kernels_rotations_and_shardings_are_essential() -> None:
+def test_all_kernels_rotations_and_shardings_that_work_are_essential() -> None:
     ran = {
         (c.params["backend"], c.params["rotation"], c.params["sharding"])
         for c in plan(essential=True).runnable
     }
-    assert len(ran) == 3 * 2 * 2
+    every = itertools.product(
+        ["flash", "efficient", "cudnn"], ["alltoall", "allgather"], ["head_tail", "contiguous"]
+    )
+    assert ran == {way for way in every if way[::2] != ("efficient", "head_tail")}
 
 
-@pytest.mark.parametrize(("essential", "count"), [(True, 15), (False, 190)])
+@pytest.mark.parametrize(("essential", "count"), [(True, 13), (False, 170)])
 def test_an_h100_runs(essential: bool, count: int) -> None:
     assert len(plan(essential=essential).runnable) == count
 
@@ -59,6 +63,8 @@ def test_an_h100_runs(essential: bool, count: int) -> None:
         ("mha_causal-float32-flash-alltoall-contiguous", "half-precision"),
         ("mha_causal-float32-efficient-alltoall-contiguous", None),
         ("gqa_causal-bfloat16-efficient-alltoall-head_tail", "grouped-heads"),
+        ("mha_causal-float16-efficient-allgather-head_tail", "balanced-efficient"),
+        ("mha_causal-float32-efficient-allgather-head_tail", None),
         ("gqa_causal-bfloat16-cudnn-alltoall-head_tail", None),
         ("mla_causal-bfloat16-flash-alltoall-head_tail", "one-head-size"),
         ("mla_causal-bfloat16-cudnn-alltoall-head_tail", None),
@@ -77,7 +83,7 @@ def test_what_a_kernel_cannot_do_is_skipped(case: str, rule: str | None) -> None
     ],
 )
 def test_a_volta_gpu_runs_only_the_efficient_kernel_without_bfloat16(case: str, rule: str | None) -> None:
-    assert rules(f"torch_native[mha_causal-{case}-alltoall-head_tail]", compute_capability=(7, 0)) == rule
+    assert rules(f"torch_native[mha_causal-{case}-alltoall-contiguous]", compute_capability=(7, 0)) == rule
 
 
 def test_an_older_cudnn_costs_only_its_own_cases() -> None:
