@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -142,37 +141,3 @@ def test_every_case_starts_from_the_same_random_numbers(seen: dict[str, Any]) ->
 
 def test_peak_memory_is_counted_in_bytes(seen: dict[str, Any]) -> None:
     assert 10_000_000 < seen["peak"] < 100_000_000_000
-
-
-# A suite's own state.
-
-
-@pytest.fixture
-def suite(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    module = ModuleType("a_suite")
-    monkeypatch.setitem(sys.modules, "a_suite", module)
-    return module
-
-
-def test_a_suite_is_asked_to_reset_what_its_libraries_keep(suite: Any) -> None:
-    from cp_matrix.worker.isolation import reset_suite
-
-    calls: list[bool] = []
-    suite.reset_between_cases = lambda: calls.append(True)
-    assert (reset_suite("a_suite:run"), calls) == ("", [True])
-
-
-def test_a_suite_that_has_nothing_to_reset_needs_no_function(suite: Any) -> None:
-    from cp_matrix.worker.isolation import reset_suite
-
-    assert reset_suite("a_suite:run") == ""
-
-
-def test_a_suite_that_cannot_reset_ends_the_world(suite: Any) -> None:
-    from cp_matrix.worker.isolation import reset_suite
-
-    def fail() -> None:
-        raise ValueError("no handle")
-
-    suite.reset_between_cases = fail
-    assert reset_suite("a_suite:run") == "a_suite.reset_between_cases() failed: ValueError: no handle"

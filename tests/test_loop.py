@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hostile_cases import CASES
+
+from cp_matrix.mailbox import After, Mailbox
+from cp_matrix.results import RankRecord
+from cp_matrix.worker.loop import SuiteError, load_suite
+
+PROGRAM = Path(__file__).with_name("hostile_cases.py")
+
+
+@pytest.fixture(scope="module")
+def rank(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a rank, in a process of its own, that was given every hostile case."""
+    folder = tmp_path_factory.mktemp("rank")
+    ended = subprocess.run([sys.executable, PROGRAM, folder], check=False, capture_output=True, text=True)
+    log = folder / "rank0.log"
+    assert ended.returncode == 0, ended.stderr + (log.read_text(errors="replace") if log.exists() else "")
+    return folder
+
+
+def record(rank: Path, what: str) -> RankRecord:
+    found = Mailbox(rank / "box").record(list(CASES).index(what), 0)
+    assert found is not None
+    return found
+
+
+def after(rank: Path, what: str) -> After:
+    found = Mailbox(rank / "box").after(list(CASES).index(what), 0)
+    assert found is not None
+    return found
+
+
+def log_of(rank: Path, what: str) -> bytes:
+    """What a case wrote, by the bytes its record names."""
+    span = record(rank, what).log
+    assert span is not None
+    return (rank / "rank0.log").read_bytes()[span.start : span.end]
+
+
+@pytest.mark.parametrize("what", CASES)
+def test_every_case_has_a_record_and_leaves_the_rank_in_order(rank: Path, what: str) -> None:
+    assert (record(rank, what).case, after(rank, what).unhealthy) == (f"t[{what}]", "")
+
+
+ENDED_BY = {
+    "raise": ("ValueError", "first line\nsecond line"),
+    "exit": ("SystemExit", "0"),
+    "interrupt": ("KeyboardInterrupt", ""),
+    "unspeakable": ("Unspeakable", "<its text cannot be had: ValueError>"),
+    "surrogates": ("ValueError", "a \\ud800 and a \0"),
+    "no tolerance": ("ValueError", "out: atol=inf, rtol=0.0, rmse_bound=None must be finite"),
+    "replaced streams": ("AssertionError", "after the streams are replaced"),
+}
+
+
+@pytest.mark.parametrize("what", ENDED_BY)
+def test_whatever_ends_a_case_is_its_failure(rank: Path, what: str) -> None:
+    error = record(rank, what).error
+    assert error is not None
+    assert (error.type, error.message) == ENDED_BY[what]
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        *("pass", "match", "closed streams", "detached stream", "closed descriptors", "says something"),
+        *("says bytes", "says surrogates", "figures", "fork", "leak", "last"),
+    ],
+)
+def test_a_case_that_raises_nothing_passes_whatever_it_does_to_its_process(rank: Path, what: str) -> None:
+    assert (record(rank, what).ok, record(rank, what).error) == (True, None)
+
+
+def test_a_mismatch_fails_the_case_and_keeps_its_measure(rank: Path) -> None:
+    mismatch = record(rank, "mismatch")
+    assert (mismatch.ok, [(one.name, one.max_abs, one.ok) for one in mismatch.metrics]) == (
+        False,
+        [("out", 0.5, False)],
+    )
+
+
+def test_a_huge_message_is_shortened_in_the_record_only(rank: Path) -> None:
+    error = record(rank, "huge").error
+    assert error is not None
+    assert len(error.message) < 70_000
+    assert log_of(rank, "huge").count(b"x") >= 3_000_000
+
+
+@pytest.mark.parametrize("what", ["raise", "unspeakable", "replaced streams"])
+def test_a_traceback_is_in_the_log_whatever_became_of_the_streams(rank: Path, what: str) -> None:
+    error = record(rank, what).error
+    assert error is not None
+    assert error.traceback.encode() in log_of(rank, what)
+
+
+@pytest.mark.parametrize(
+    ("what", "text"),
+    [
+        ("pass", b"in the first case\n"),
+        ("says something", b"still heard\n"),
+        ("says bytes", b"\xff\x00\xfe"),
+        ("says surrogates", b"\\ud800\n"),
+        ("last", b"in the last case\n"),
+    ],
+)
+def test_what_a_case_says_is_in_its_part_of_the_log(rank: Path, what: str, text: bytes) -> None:
+    assert log_of(rank, what) == text
+
+
+def test_figures_are_kept_as_numbers_or_text_that_can_be_stored(rank: Path) -> None:
+    assert record(rank, "figures").values == {"tensor": 2.5, "infinity": "inf", "text": "\\ud800", "3": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("what", "where"), [("no figure", "context.record"), ("no metric", "object"), ("no name", "metrics")]
+)
+def test_what_cannot_be_stored_fails_the_case_that_made_it(rank: Path, what: str, where: str) -> None:
+    failed = record(rank, what)
+    assert failed.error is not None
+    assert (failed.ok, where in failed.error.traceback) == (False, True)
+
+
+def test_a_process_that_a_case_forked_writes_no_record(rank: Path) -> None:
+    assert record(rank, "fork").values == {"child": 1.0}
+
+
+def test_leaks_are_told_in_text_that_can_be_stored(rank: Path) -> None:
+    assert after(rank, "leak").leaks == ("environment variable LEFT\\udcff was set to '\\udcfe'",)
+
+
+def test_a_message_left_unfinished_is_none_of_a_ranks(rank: Path) -> None:
+    assert [path for path in (rank / "box").rglob("*") if path.name.startswith(".")] == []
+
+
+# Suites.
+
+SUITE = """
+class Group:
+    @staticmethod
+    def run(params, context):
+        pass
+
+def run(params, context):
+    pass
+
+number = 3
+"""
+
+
+@pytest.fixture
+def suites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modules to import, forgotten after the test."""
+    texts = {
+        "suite_good": SUITE,
+        "suite_raises": "raise RuntimeError('no device\\nat all')",
+        "suite_exits": "import sys; sys.exit(3)",
+        "suite_needs": "import package_that_is_not_there",
+        "suite_wrong": "def run(:",
+    }
+    for name, text in texts.items():
+        (tmp_path / f"{name}.py").write_text(text)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["suite_good:run", "suite_good:Group.run"])
+def test_a_suite_is_a_function_of_a_module(suites: None, name: str) -> None:
+    assert load_suite(name).__name__ == "run"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("suite_absent:run", "cannot be imported: ModuleNotFoundError: No module named 'suite_absent'"),
+        ("suite_good:walk", "cannot be imported: AttributeError: module 'suite_good' has no"),
+        ("suite_good", "cannot be imported: AttributeError"),
+        ("suite_raises:run", "cannot be imported: RuntimeError: no device"),
+        ("suite_exits:run", "cannot be imported: SystemExit: 3"),
+        ("suite_needs:run", "cannot be imported: ModuleNotFoundError: No module named 'package_that_is_not"),
+        ("suite_wrong:run", "cannot be imported: SyntaxError: invalid syntax"),
+        ("suite_good:number", "is a int, not a function"),
+    ],
+)
+def test_a_suite_that_cannot_be_had_says_why_in_one_line(suites: None, name: str, why: str) -> None:
+    with pytest.raises(SuiteError) as caught:
+        load_suite(name)
+    text = str(caught.value)
+    assert (text.startswith(f"suite {name} {why}"), "\n" in text) == (True, False)
