@@ -34,6 +34,7 @@ __all__ = [
     "explain",
     "load_plan",
     "make_plan",
+    "settle",
 ]
 
 
@@ -53,18 +54,18 @@ class Plan:
 
     @cached_property
     def runnable(self) -> tuple[Case, ...]:
-        skips = self._skips
+        skips = self.skips
         return tuple(self.cases[index].case for index, skip in enumerate(skips) if skip is None)
 
     @cached_property
     def reasons(self) -> Counter[str]:
         """How many cases each reason skips."""
-        return Counter(skip.reason for skip in self._skips if skip is not None)
+        return Counter(skip.reason for skip in self.skips if skip is not None)
 
     @cached_property
     def unknown(self) -> int:
         """How many cases can neither be run nor be skipped with certainty; they are not run."""
-        return sum(skip.unknown for skip in self._skips if skip is not None)
+        return sum(skip.unknown for skip in self.skips if skip is not None)
 
     @cached_property
     def ids(self) -> Sequence[str]:
@@ -78,7 +79,7 @@ class Plan:
         return Plan(tuple(self.cases[index] for index in indices))
 
     @cached_property
-    def _skips(self) -> Sequence[Skip | None]:
+    def skips(self) -> Sequence[Skip | None]:
         if isinstance(self.cases, LazyCases):
             return self.cases.skips
         return [planned.skip for planned in self.cases]
@@ -180,6 +181,24 @@ def make_plan(
         _refuse_equal_ids(decided)
     _refuse_equal_hashes(decisions)
     return Plan(DecidedCases(decisions))
+
+
+def settle(plan: Plan, matrices: Sequence[LoadedMatrix], facts: Mapping[str, Any], answers: Answers) -> Plan:
+    """The plan with each unknown case decided by ``answers``; for a part of a plan made without any."""
+    return Plan(
+        tuple(
+            _settled(one, matrices, facts, answers) if one.skip is not None and one.skip.unknown else one
+            for one in plan.cases
+        )
+    )
+
+
+def _settled(
+    planned: PlannedCase, matrices: Sequence[LoadedMatrix], facts: Mapping[str, Any], answers: Answers
+) -> PlannedCase:
+    counts = explain(matrices, planned.case, facts, answers).counts
+    skip = None if counts is None else Skip(counts.rule, counts.reason, unknown=counts.holds is None)
+    return PlannedCase(planned.case, skip)
 
 
 def variant_facts(machine: Mapping[str, Any], variant: Variant) -> dict[str, Any]:

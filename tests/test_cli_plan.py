@@ -108,6 +108,7 @@ class TestList:
         assert cases["attention[bfloat16-small-a2a]"] == {
             "rule": "needs_gpu",
             "reason": "bfloat16 needs a GPU",
+            "unknown": False,
         }
 
     def test_matrices_outside_the_default_set_are_named_to_be_taken(self, run: Run) -> None:
@@ -153,7 +154,7 @@ class TestPlan:
 
     def test_counts_in_json_add_up(self, run: Run) -> None:
         plan = parsed(run("plan", "--json"))
-        assert plan["counts"] == {"cases": 13, "run": 5, "skipped": 8}
+        assert plan["counts"] == {"cases": 13, "run": 5, "skipped": 8, "unknown": 0}
         assert sum(row["cases"] for row in plan["skipped"]) == 8
         assert sum(row["cases"] for row in plan["worlds"]) == 5
         assert sum(row["cases"] for row in plan["tests"]) == 13
@@ -188,7 +189,7 @@ class TestExplain:
             ("needs_gpu", True),
             ("too_few_places", False),
         ]
-        assert case["skip"] == {"rule": "no_window", "reason": "No sliding window with p2p"}
+        assert case["skip"] == {"rule": "no_window", "reason": "No sliding window with p2p", "unknown": False}
 
     def test_tells_the_facts_that_were_read(self, run: Run) -> None:
         (case,) = parsed(run("explain", "--json", TWICE_SKIPPED))

@@ -14,7 +14,7 @@ import pytest
 import cp_matrix
 
 PACKAGE = Path(cp_matrix.__file__).parent
-OUTSIDE_RANKS = ("matrix", "facts", "plan", "planfile", "selection", "keywords", "report")
+OUTSIDE_RANKS = ("matrix", "facts", "plan", "planfile", "compare", "selection", "keywords", "report")
 
 #: room (module or package directly below cp_matrix) -> what no module of it may import.
 FORBIDDEN = {

@@ -34,6 +34,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "list": Subcommand("cp_matrix.cli.plan", "list_command", "List the ids of the selected cases."),
     "plan": Subcommand("cp_matrix.cli.plan", "plan_command", "Count what would run and what is skipped."),
     "explain": Subcommand("cp_matrix.cli.explain", "command", "Show a case: its rules, facts and world."),
+    "probe": Subcommand("cp_matrix.cli.probe", "command", "Show and save what this machine offers."),
     "validate": Subcommand("cp_matrix.cli.validate", "command", "Report every problem of matrix files."),
     "report": Subcommand("cp_matrix.cli.report", "command", "Make the reports of a run again."),
 }

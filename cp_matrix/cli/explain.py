@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from cp_matrix.cli.options import Chosen, Request, choose, selection_options
+from cp_matrix.cli.plan import skip_as_dict
 from cp_matrix.cli.tables import Column, Table, show
 from cp_matrix.errors import UsageError
 from cp_matrix.matrix.case import Case
@@ -63,7 +64,7 @@ def command(request: Request, as_json: bool) -> None:
 
 def _explained(planned: PlannedCase, chosen: Chosen) -> Explained:
     case = planned.case
-    why = explain(chosen.matrices, case, chosen.facts)
+    why = explain(chosen.matrices, case, chosen.machine, chosen.answers)
     devices = _devices(case.world_size, chosen.facts)
     path = next(str(matrix.path) for matrix in chosen.matrices if matrix.name == case.matrix)
     return Explained(planned, why, devices, chosen.command(case.id), path)
@@ -71,23 +72,29 @@ def _explained(planned: PlannedCase, chosen: Chosen) -> Explained:
 
 def _devices(world_size: int, facts: Mapping[str, Any]) -> tuple[str, ...]:
     """Where the ranks would live if this world had the machine to itself."""
-    if world_size > facts["max_world_size"]:
+    places = facts.get("max_world_size", facts.get("gpu_count"))
+    if places is None or world_size > places:
         return ()
-    if facts["device"] == "cpu":
+    if facts.get("device") == "cpu":
         return ("cpu",) * world_size
-    return tuple(f"cuda:{number} ({gpu['name']})" for number, gpu in enumerate(facts["gpus"][:world_size]))
+    names = [str(gpu["name"]) for gpu in facts.get("gpus") or ()]
+    return tuple(
+        f"cuda:{rank % len(names)} ({names[rank % len(names)]})" if names else "cuda"
+        for rank in range(world_size)
+    )
 
 
 def _show(one: Explained) -> None:
     case, skip = one.case, one.planned.skip
     click.echo(printable(case.id))
-    decision = "would run" if skip is None else f"skipped: {skip.rule}: {skip.reason}"
+    verdict = "unknown" if skip is not None and skip.unknown else "skipped"
+    decision = "would run" if skip is None else f"{verdict}: {skip.rule}: {skip.reason}"
     click.echo(printable(f"  {decision}"))
     params = {**case.axes, **case.params}
     environment = " ".join(f"{name}={value}" for name, value in case.environment)
     world = [
         ("ranks", str(case.world_size)),
-        ("devices", _counted(one.devices) or "too few here"),
+        ("devices", _counted(one.devices) or "too few, or not known"),
         ("timeout", f"{case.timeout:g} s"),
         ("environment", environment or "as inherited"),
         ("suite", case.suite),
@@ -98,9 +105,9 @@ def _show(one: Explained) -> None:
     rules = [
         (
             "→" if rule is one.why.counts else "",
-            "yes" if rule.holds else "no",
+            {True: "yes", False: "no", None: "?"}[rule.holds],
             rule.rule,
-            rule.reason if rule.holds else rule.condition,
+            rule.condition if rule.holds is False else rule.reason,
             rule.where.rpartition("/")[2],
         )
         for rule in one.why.rules
@@ -128,6 +135,11 @@ def _show(one: Explained) -> None:
                 ),
                 tuple(rules),
             ),
+            Table(
+                "Asked of the library, in order",
+                (Column("function"), Column("arguments")),
+                tuple((question.ask, _arguments(question.arguments)) for question in one.why.asked),
+            ),
             Table("World", (Column("what"), Column("value")), tuple(world)),
         ]
     )
@@ -135,6 +147,10 @@ def _show(one: Explained) -> None:
 
 def _origin(name: str, case: Case) -> str:
     return "axis" if name in case.axes else "table or constant"
+
+
+def _arguments(arguments: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in arguments.items())
 
 
 def _counted(devices: tuple[str, ...]) -> str:
@@ -156,10 +172,11 @@ def _as_dict(one: Explained) -> dict[str, Any]:
         "path": one.path,
         "test": case.test,
         "suite": case.suite,
+        "variant": case.variant,
         "axes": dict(case.axes),
         "params": dict(case.params),
         "facts": dict(why.facts),
-        "skip": None if skip is None else {"rule": skip.rule, "reason": skip.reason},
+        "skip": None if skip is None else skip_as_dict(skip),
         "rules": [
             {
                 "id": rule.rule,
@@ -172,6 +189,7 @@ def _as_dict(one: Explained) -> dict[str, Any]:
             }
             for rule in why.rules
         ],
+        "asked": [{"ask": question.ask, "arguments": dict(question.arguments)} for question in why.asked],
         "world": {
             "world_size": case.world_size,
             "devices": list(one.devices),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import re
 import shlex
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,10 +18,11 @@ from cp_matrix.matrix import find
 
 if TYPE_CHECKING:
     from cp_matrix.matrix.loaded import LoadedMatrix
+    from cp_matrix.matrix.query import Answers
     from cp_matrix.plan import Plan
 
 #: How the ids of repetitions end; each of them runs the same case.
-_REPETITION = re.compile(r"(?<=\])#\d+$")
+_REPETITION = re.compile(r"(\](?:@\w+)?)#\d+$")
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,10 @@ class Request:
     device: Device = "auto"
     #: How many ranks may share a GPU; None: as many as needed, where NCCL can.
     ranks_per_gpu: int | None = None
+    #: As `cp_matrix.plan.chosen_variants` takes them.
+    variants: tuple[str, ...] = ("default",)
+    #: A saved machine to plan for instead of this one.
+    profile: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -43,10 +49,12 @@ class Chosen:
 
     Attributes:
         matrices: the loaded matrices.
-        facts: of this machine; see `cp_matrix.facts.probe.probe`.
+        facts: of this machine, see `cp_matrix.facts.probe.probe`, or those that a profile holds.
         plan: the selected cases, decided.
         request: what was asked for.
         named: the matrices as the command line named them; empty for the default ones.
+        machine: the facts as rules read them, what a profile lacks as `Missing`.
+        answers: who answers what rules ask of a library.
     """
 
     matrices: tuple[LoadedMatrix, ...]
@@ -54,17 +62,28 @@ class Chosen:
     plan: Plan
     request: Request
     named: tuple[str, ...]
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    answers: Answers | None = None
 
     def command(self, case: str) -> str:
         """The command line that runs one case, given its id or hash, ready for a shell."""
-        words = ["cp-matrix", "run", *self.named, _REPETITION.sub("", case)]
+        case = _REPETITION.sub(r"\1", case)
+        words = ["cp-matrix", "run", *self.named, case]
         if self.request.essential:
             words.append("--essential")
+        if self.request.variants != ("default",) and (variant := _variant_of(case)):
+            words += ["--variant", variant]
         if self.request.device != "auto":
             words += ["--device", self.request.device]
         if self.request.ranks_per_gpu is not None:
             words += ["--ranks-per-gpu", str(self.request.ranks_per_gpu)]
         return shlex.join(words)
+
+
+def _variant_of(case: str) -> str:
+    """The word of ``--variant`` that finds a case, given its id or hash; empty where none is needed."""
+    _, at, variant = case.rpartition("]@")
+    return variant if at else "" if "[" in case else "all"
 
 
 def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -79,9 +98,21 @@ def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
         params: tuple[tuple[str, str], ...],
         device: Device,
         ranks_per_gpu: int | None,
+        variants: tuple[str, ...],
+        profile: Path | None,
         **rest: Any,
     ) -> Any:
-        request = Request(words, essential, keyword, tests, params, device, ranks_per_gpu)
+        request = Request(
+            words,
+            essential,
+            keyword,
+            tests,
+            params,
+            device,
+            ranks_per_gpu,
+            variants or ("default",),
+            profile,
+        )
         return command(request=request, **rest)
 
     for decorate in reversed(_DECORATORS):
@@ -156,6 +187,19 @@ _DECORATORS: tuple[Callable[[Any], Any], ...] = (
         metavar="N|auto",
         help="Ranks that may share a GPU, which needs NCCL 2.30; auto shares only if there are too few GPUs.",
     ),
+    click.option(
+        "--variant",
+        "variants",
+        multiple=True,
+        metavar="NAME|all",
+        help="A declared variant; default (the cases as they are), all, or several.  [default: default]",
+    ),
+    click.option(
+        "--profile",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Plan for the machine in this file (cp-matrix probe -o FILE); nothing can be run with it.",
+    ),
 )
 
 
@@ -167,28 +211,75 @@ def choose(request: Request) -> Chosen:
         SelectionError: a selector matches nothing.
         UsageError: a path names no matrix.
     """
-    from cp_matrix.facts.probe import probe
-    from cp_matrix.matrix.schema import load
-    from cp_matrix.plan import make_plan
+    from cp_matrix.plan import make_plan, settle
     from cp_matrix.selection import Selection, select
 
     words = find.sort_words(request.words)
-    if words.matrices:
-        matrices = tuple(load(path) for path in words.matrices)
-    else:
-        matrices = tuple(matrix for matrix in map(load, find.shipped().values()) if matrix.default)
-        if not matrices:
-            raise UsageError("no matrix is shipped", hint="Name a matrix file.")
-    facts = probe(device=request.device, ranks_per_gpu=request.ranks_per_gpu)
-    _check_sharing(facts, request.ranks_per_gpu)
-    plan = make_plan(matrices, facts, essential=request.essential)
+    matrices = load_matrices(words.matrices)
+    facts, machine, answers = machine_of(request, matrices)
     selection = Selection(words.cases, request.keyword, request.tests, request.params)
     named = tuple(word for word in request.words if word not in words.cases)
+    plan = make_plan(
+        matrices,
+        machine,
+        essential=request.essential,
+        # A library is not asked about cases that nobody wants.
+        answers=None if selection else answers,
+        variants=request.variants,
+    )
     try:
         selected = select(plan, selection)
     except SelectionError as error:
         raise _with_places_searched(error, matrices, request) from error
-    return Chosen(matrices, facts, selected, request, named)
+    if selection:
+        selected = settle(selected, matrices, machine, answers)
+    return Chosen(matrices, facts, selected, request, named, machine, answers)
+
+
+def load_matrices(paths: Sequence[Path]) -> tuple[LoadedMatrix, ...]:
+    """These matrix files, or the shipped ones that run by default.
+
+    Raises:
+        MatrixError: a file is wrong.
+        UsageError: none is named and none is shipped.
+    """
+    from cp_matrix.matrix.schema import load
+
+    if paths:
+        return tuple(map(load, paths))
+    matrices = tuple(matrix for matrix in map(load, find.shipped().values()) if matrix.default)
+    if not matrices:
+        raise UsageError("no matrix is shipped", hint="Name a matrix file.")
+    return matrices
+
+
+def import_path(matrices: Iterable[LoadedMatrix]) -> tuple[str, ...]:
+    """Where functions are imported from besides what is installed: beside their matrix, then here."""
+    shipped = find.shipped_folder().resolve()
+    folders = [matrix.path.resolve().parent for matrix in matrices]
+    return tuple(dict.fromkeys([*(str(one) for one in folders if one != shipped), str(Path.cwd())]))
+
+
+def machine_of(
+    request: Request, matrices: Sequence[LoadedMatrix]
+) -> tuple[Mapping[str, Any], Mapping[str, Any], Answers]:
+    """The facts to show, the facts as rules read them, and who answers for the library."""
+    if request.profile is not None:
+        from cp_matrix.facts.profile import load_profile
+
+        if request.device != "auto":
+            hint = "The profile says what there is."
+            raise UsageError("--device and --profile do not go together", hint=hint)
+        profile = load_profile(request.profile)
+        if request.ranks_per_gpu is not None:
+            profile = profile.with_ranks_per_gpu(request.ranks_per_gpu)
+        return profile.facts, profile.machine, profile
+    from cp_matrix.facts.probe import probe
+    from cp_matrix.facts.query import Library, Remembered
+
+    facts = probe(device=request.device, ranks_per_gpu=request.ranks_per_gpu)
+    _check_sharing(facts, request.ranks_per_gpu)
+    return facts, facts, Remembered(Library(import_path(matrices)))
 
 
 def _check_sharing(facts: Mapping[str, Any], asked: int | None) -> None:

@@ -6,6 +6,8 @@ import json
 import math
 import sys
 from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,10 +15,13 @@ import click
 from cp_matrix.cli.options import Chosen, Request, choose, selection_options
 from cp_matrix.cli.run import BatchSize
 from cp_matrix.cli.tables import Column, Table, show
-from cp_matrix.plan import PlannedCase
+from cp_matrix.matrix.case import id_suffix
+from cp_matrix.plan import Plan, PlannedCase, Skip
 from cp_matrix.report.phrases import several
 from cp_matrix.report.printable import printable
 from cp_matrix.run.queue import Queue
+
+_COUNTED = ("cases", "run", "skipped", "unknown")
 
 
 @click.command("list")
@@ -39,7 +44,8 @@ def list_command(request: Request, everything: bool, with_hash: bool, as_json: b
         line = f"{planned.case.hash}  " if with_hash else ""
         line += printable(planned.case.id)
         if planned.skip is not None:
-            line += f"\tskipped: {planned.skip.rule}: {printable(planned.skip.reason)}"
+            verdict = "unknown" if planned.skip.unknown else "skipped"
+            line += f"\t{verdict}: {planned.skip.rule}: {printable(planned.skip.reason)}"
         # Not click.echo, which flushes each of perhaps 50,000 lines.
         sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
@@ -60,9 +66,24 @@ def list_command(request: Request, everything: bool, with_hash: bool, as_json: b
     show_default=True,
     help="How many cases a world takes before it is replaced; decides the number of launches.",
 )
+@click.option(
+    "--against",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Show what differs from the plan for the machine in this profile instead.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
-def plan_command(request: Request, batch_size: float, as_json: bool) -> None:
-    """Count what would run: by test, by reason for skipping, and in which worlds."""
+def plan_command(request: Request, batch_size: float, against: Path | None, as_json: bool) -> None:
+    """Count what would run: by test, by reason for skipping, and in which worlds.
+
+    With --against, what differs: facts, and which cases appear, vanish or are skipped for another reason
+    here, or with --profile, as compared with the other machine.
+    """
+    if against is not None:
+        from cp_matrix.cli.against import show_against
+
+        show_against(request, against, as_json=as_json)
+        return
     chosen = choose(request)
     tests = _by_test(chosen)
     reasons = _by_reason(chosen)
@@ -71,27 +92,38 @@ def plan_command(request: Request, batch_size: float, as_json: bool) -> None:
         click.echo(json.dumps(_plan_as_dict(chosen, batch_size, tests, reasons, worlds), indent=2))
         return
     facts = chosen.facts
-    run, total = len(chosen.plan.runnable), len(chosen.plan.cases)
     names = ", ".join(f"{matrix.name}" for matrix in chosen.matrices)
     click.echo(printable(f"{names}{' (essential)' if request.essential else ''}"))
-    click.echo(f"{several(total, 'case')}: {run} to run, {total - run} skipped")
-    gpus = f"{several(facts['gpu_count'], 'GPU')}, " if facts["device"] == "cuda" else ""
-    click.echo(f"device {facts['device']}: {gpus}up to {several(facts['max_world_size'], 'rank')} at once")
-    for note in facts["notes"]:
+    counts = _counts(chosen.plan)
+    unknown = f", {counts['unknown']} unknown" if counts["unknown"] else ""
+    counted = _COUNTED if counts["unknown"] else _COUNTED[:-1]
+    click.echo(
+        f"{several(counts['cases'], 'case')}: {counts['run']} to run, {counts['skipped']} skipped{unknown}"
+    )
+    click.echo(printable(machine_line(request, facts)))
+    for note in facts.get("notes", ()):
         click.echo(printable(f"note: {note}"))
     show(
         [
             Table(
                 "Tests",
-                (Column("cases", True), Column("run", True), Column("skipped", True), Column("test")),
+                (*(Column(name, True) for name in counted), Column("test")),
                 tuple(
-                    (str(row["cases"]), str(row["run"]), str(row["skipped"]), row["test"]) for row in tests
+                    (*(str(row[name]) for name in counted), f"{row['test']}{id_suffix(row['variant'])}")
+                    for row in tests
                 ),
             ),
-            Table(
-                "Skipped",
-                (Column("cases", True), Column("rule"), Column("reason")),
-                tuple((str(row["cases"]), row["rule"], row["reason"]) for row in reasons),
+            *(
+                Table(
+                    title,
+                    (Column("cases", True), Column("rule"), Column("reason")),
+                    tuple(
+                        (str(row["cases"]), row["rule"], row["reason"])
+                        for row in reasons
+                        if row["unknown"] is unknown_ones
+                    ),
+                )
+                for title, unknown_ones in (("Skipped", False), ("Unknown, and not run", True))
             ),
             Table(
                 f"Worlds (--batch-size {_spelt(batch_size)})",
@@ -109,23 +141,41 @@ def _spelt(batch_size: float) -> str:
     return "all" if math.isinf(batch_size) else str(int(batch_size))
 
 
+def machine_line(request: Request, facts: Mapping[str, Any]) -> str:
+    """What is planned for, in one line; a profile may leave out anything."""
+    where = "" if request.profile is None else f"profile {request.profile}: "
+    device = facts.get("device") or ("cuda" if facts.get("gpu_count") else "unknown")
+    gpus = f"{several(facts['gpu_count'], 'GPU')}, " if device == "cuda" and "gpu_count" in facts else ""
+    places = facts.get("max_world_size", facts.get("gpu_count"))
+    ranks = f"up to {several(places, 'rank')} at once" if isinstance(places, int) else "ranks unknown"
+    return f"{where}device {device}: {gpus}{ranks}"
+
+
+def _counts(plan: Plan) -> dict[str, int]:
+    run, total = len(plan.runnable), len(plan.cases)
+    return {"cases": total, "run": run, "skipped": total - run - plan.unknown, "unknown": plan.unknown}
+
+
 def _by_test(chosen: Chosen) -> list[dict[str, Any]]:
-    total: Counter[tuple[str, str]] = Counter()
-    run: Counter[tuple[str, str]] = Counter()
+    rows: dict[tuple[str, str, str], dict[str, Any]] = {}
     for planned in chosen.plan.cases:
-        key = (planned.case.matrix, planned.case.test)
-        total[key] += 1
-        run[key] += planned.skip is None
-    return [
-        {"matrix": key[0], "test": key[1], "cases": count, "run": run[key], "skipped": count - run[key]}
-        for key, count in total.items()
-    ]
+        case, skip = planned.case, planned.skip
+        key = (case.matrix, case.test, case.variant)
+        if key not in rows:
+            names = dict(zip(("matrix", "test", "variant"), key, strict=True))
+            rows[key] = {**names, **dict.fromkeys(_COUNTED, 0)}
+        rows[key]["cases"] += 1
+        rows[key]["run" if skip is None else "unknown" if skip.unknown else "skipped"] += 1
+    return list(rows.values())
 
 
 def _by_reason(chosen: Chosen) -> list[dict[str, Any]]:
     """Counts by rule and reason, the most frequent first."""
-    counts = Counter(planned.skip for planned in chosen.plan.cases if planned.skip is not None)
-    return [{"rule": skip.rule, "reason": skip.reason, "cases": n} for skip, n in counts.most_common()]
+    counts = Counter(skip for skip in chosen.plan.skips if skip is not None)
+    return [
+        {"rule": skip.rule, "reason": skip.reason, "unknown": skip.unknown, "cases": count}
+        for skip, count in counts.most_common()
+    ]
 
 
 def _by_world(chosen: Chosen, batch_size: float) -> list[dict[str, Any]]:
@@ -155,11 +205,11 @@ def _plan_as_dict(
     reasons: list[dict[str, Any]],
     worlds: list[dict[str, Any]],
 ) -> dict[str, Any]:
-    run, total = len(chosen.plan.runnable), len(chosen.plan.cases)
     return {
         "matrices": [{"name": matrix.name, "path": str(matrix.path)} for matrix in chosen.matrices],
         "essential": chosen.request.essential,
-        "counts": {"cases": total, "run": run, "skipped": total - run},
+        "variants": list(chosen.request.variants),
+        "counts": _counts(chosen.plan),
         "tests": tests,
         "skipped": reasons,
         "batch_size": _spelt(batch_size),
@@ -176,9 +226,15 @@ def _case_as_dict(planned: PlannedCase) -> dict[str, Any]:
         "hash": case.hash,
         "matrix": case.matrix,
         "test": case.test,
+        "variant": case.variant,
         "axes": dict(case.axes),
         "world_size": case.world_size,
         "timeout": case.timeout,
         "environment": dict(case.environment),
-        "skip": None if planned.skip is None else {"rule": planned.skip.rule, "reason": planned.skip.reason},
+        "skip": None if planned.skip is None else skip_as_dict(planned.skip),
     }
+
+
+def skip_as_dict(skip: Skip) -> dict[str, Any]:
+    """A reason as the JSON outputs have it."""
+    return {"rule": skip.rule, "reason": skip.reason, "unknown": skip.unknown}

@@ -13,7 +13,9 @@ import click
 
 from cp_matrix.cli import git_bisect
 from cp_matrix.cli.options import Chosen, Request, selection_options
+from cp_matrix.cli.options import import_path as suite_path
 from cp_matrix.cli.order import Arranged, Ordering, arrange, order_options
+from cp_matrix.cli.places import ranks_per_gpu, slots_for
 from cp_matrix.errors import CpMatrixError, ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from cp_matrix.report.console import RunConsole
     from cp_matrix.report.junit import JUnitWriter
     from cp_matrix.run.driver import Driver, Options
-    from cp_matrix.run.slots import Slots
 
 
 class BatchSize(click.ParamType[float]):
@@ -162,11 +163,13 @@ def command(
     from cp_matrix.run.driver import Options
     from cp_matrix.run.policy import Limits, Rules
 
+    if request.profile is not None:
+        raise UsageError("--profile is for planning", hint="Cases run on this machine only: cp-matrix plan.")
     began = time.monotonic()
     arranged = arrange(request, ordering, out)
     chosen, spec = arranged.chosen, arranged.spec
     runnable = len(chosen.plan.runnable)
-    import_path = _import_path(chosen) if spec is None else spec.import_path
+    import_path = suite_path(chosen.matrices) if spec is None else spec.import_path
     if spec is not None:
         seed = seed if _was_typed("seed") else spec.seed
         isolation = isolation if _was_typed("isolation") else spec.isolation.value
@@ -246,7 +249,7 @@ class Run:
         self._junit = JUnitWriter(self._record, junit_path, self._folder.path)
         _write_first(self._junit)
         self._next_tick = 0.0
-        shared = _ranks_per_gpu(chosen)
+        shared = ranks_per_gpu(chosen)
         environ = {**SHARED_GPU_ENVIRONMENT, **os.environ} if shared > 1 else os.environ
         self._notices = [*chosen.facts["notes"], *arranged.notices]
         if options.isolation is Isolation.OFF:
@@ -256,7 +259,7 @@ class Run:
         self._driver: Driver = Driver(
             chosen.plan,
             options,
-            _slots(chosen),
+            slots_for(chosen),
             self._folder,
             [self],
             environ,
@@ -397,43 +400,6 @@ def _write_first(junit: JUnitWriter) -> None:
             where=str(junit.path),
             hint="Name a path that can be written with --junit PATH.",
         ) from error
-
-
-def _slots(chosen: Chosen) -> Slots:
-    from cp_matrix.run.slots import Slots
-
-    facts = chosen.facts
-    widest = max((case.world_size for case in chosen.plan.runnable), default=1)
-    if facts["device"] == "cuda":
-        gpus = tuple(str(gpu["visible"]) for gpu in facts["gpus"])
-        labels = {str(gpu["visible"]): f"cuda:{gpu['index']}" for gpu in facts["gpus"]}
-        return Slots(gpus * _ranks_per_gpu(chosen), labels=labels)
-    # More ranks than processors do not make gloo faster, but the widest world must fit.
-    return Slots(("cpu",) * max(int(facts["cpu_count"]), widest))
-
-
-def _ranks_per_gpu(chosen: Chosen) -> int:
-    """How many ranks share each GPU in this run: no more than the widest world needs, unless asked."""
-    facts = chosen.facts
-    if facts["device"] != "cuda" or not facts["gpu_count"]:
-        return 1
-    if chosen.request.ranks_per_gpu is not None:
-        return chosen.request.ranks_per_gpu
-    widest = max((case.world_size for case in chosen.plan.runnable), default=1)
-    return min(int(facts["ranks_per_gpu"]), math.ceil(widest / int(facts["gpu_count"])))
-
-
-def _import_path(chosen: Chosen) -> tuple[str, ...]:
-    """Where suites are imported from besides what is installed: beside their matrix, then here."""
-    from cp_matrix.matrix.find import shipped_folder
-
-    shipped = shipped_folder().resolve()
-    folders = [
-        str(matrix.path.resolve().parent)
-        for matrix in chosen.matrices
-        if matrix.path.resolve().parent != shipped
-    ]
-    return tuple(dict.fromkeys([*folders, str(Path.cwd())]))
 
 
 def _check_suite(suite: str, import_path: tuple[str, ...]) -> None:

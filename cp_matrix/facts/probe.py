@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any, Literal
 
+from cp_matrix.facts import cudnn as cudnn_library
 from cp_matrix.facts import nccl as nccl_library
 from cp_matrix.facts.nvml import Nvml, read_nvml
 from cp_matrix.facts.visible import Gpu, visible_gpus
@@ -74,6 +75,7 @@ def probe(
     if device == "cuda" and not gpus:
         notes.append("no GPU is visible")
     cpus = _cpu_count()
+    versions["cudnn_version"] = _cudnn(versions, environ, notes) if on_gpus else versions["cudnn_version"]
     nccl = nccl_library.loaded_version(environ) if on_gpus and ranks_per_gpu != 1 else None
     shares_gpus = nccl is not None and nccl >= nccl_library.SHARES_GPUS
     if ranks_per_gpu is None:
@@ -96,6 +98,7 @@ def probe(
         "memory": _memory(notes),
         # The libraries under test share this variable's convention: 0 asks for deterministic kernels.
         "deterministic": environ.get("NVTE_ALLOW_NONDETERMINISTIC_ALGO") == "0",
+        "switches": {name: value for name, value in sorted(environ.items()) if name.startswith("NVTE_")},
         "nccl_loaded": None if nccl is None else ".".join(map(str, nccl)),
         "nccl_shares_gpus": shares_gpus,
         "ranks_per_gpu": ranks_per_gpu,
@@ -126,6 +129,23 @@ def _version(names: Sequence[str]) -> str | None:
         except metadata.PackageNotFoundError:
             continue
     return None
+
+
+def _cudnn(versions: Mapping[str, str | None], environ: Mapping[str, str], notes: list[str]) -> str | None:
+    """The cuDNN that attention meets: the package's, or one that Transformer Engine loads before it."""
+    package = versions["cudnn_version"]
+    if versions["transformer_engine_version"] is None:
+        return package
+    found = cudnn_library.outside_version(environ)
+    if found is None:
+        return package
+    version, library = ".".join(map(str, found[0])), found[1]
+    if package is not None and package.split(".")[:3] != version.split("."):
+        notes.append(
+            f"Transformer Engine loads cuDNN {version} ({library}), not the package's {package}: "
+            "set CUDNN_HOME to the folder nvidia/cudnn among Python's packages"
+        )
+    return version
 
 
 def _cuda_version(torch_version: str | None) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Union
 
@@ -61,6 +61,13 @@ class Profile:
         places = self.facts.get("gpu_count")
         known = {"max_world_size": places, **self.facts} if places is not None else self.facts
         return {name: known.get(name, Missing(name)) for name in FACTS if name != "available"}
+
+    def with_ranks_per_gpu(self, ranks: int) -> Profile:
+        """The same machine with so many ranks on each GPU."""
+        gpus = self.facts.get("gpu_count")
+        facts = {name: value for name, value in self.facts.items() if name != "max_world_size"}
+        places = {"max_world_size": gpus * ranks} if isinstance(gpus, int) else {}
+        return replace(self, facts={**facts, "ranks_per_gpu": ranks, **places})
 
     def answer(self, question: Question) -> Answer:
         """The saved answer. Raises `UnknownError` for a question that was not asked then."""

@@ -48,6 +48,11 @@ class Case:
         values = "-".join(str(value) for value in self.axes.values())
         return f"{self.test}[{values}]{id_suffix(self.variant)}{again}"
 
+    @property
+    def group(self) -> str:
+        """The test, ``…@variant`` behind it: what reports count cases by."""
+        return f"{self.test}{id_suffix(self.variant)}"
+
     @cached_property
     def hash(self) -> str:
         """A short stable name: BLAKE2b of 6 bytes over the matrix's name and the id, in hexadecimal."""

@@ -105,6 +105,7 @@ def _outcome(
     asks = bool(test.queries) and "available" in rule.condition.names
     available = Availability(test.queries, names, answers)
     holds: bool | None = None
+    name = rule.id
     if asks and not reached:
         reason = "not asked: an earlier rule holds"
     else:
@@ -115,18 +116,19 @@ def _outcome(
         except UnknownError as error:
             reason = unknown(rule.id, str(error)).reason
         except QueryFailedError as error:
-            holds, reason = True, query_failed(str(error)).reason
+            failed = query_failed(str(error))
+            holds, name, reason = True, failed.rule, failed.reason
         except MatrixError as error:
             if reached:
                 raise
             reason = f"not for this machine, which an earlier rule keeps out: {error.problems[0].message}"
     read = {
-        name: names[name]
-        for name in sorted(rule.condition.names | rule.reason.names)
-        if not (asks and name == "available")
+        read: names[read]
+        for read in sorted(rule.condition.names | rule.reason.names)
+        if not (asks and read == "available")
     }
     asked = tuple(available.asked)
-    return RuleOutcome(rule.id, rule.condition.text, holds, reason, read, str(rule.where), asked)
+    return RuleOutcome(name, rule.condition.text, holds, reason, read, str(rule.where), asked)
 
 
 def _places(world_size: int, machine: Mapping[str, Any]) -> RuleOutcome:

@@ -86,7 +86,7 @@ def _tests(record: RunRecord, width: int | None) -> list[Text]:
     several_matrices = len({planned.case.matrix for planned in record.plan.cases}) > 1
 
     def name(case: Case) -> str:
-        return printable(f"{case.matrix}: {case.test}" if several_matrices else case.test)
+        return printable(f"{case.matrix}: {case.group}" if several_matrices else case.group)
 
     counts: defaultdict[str, Counter[Verdict]] = defaultdict(Counter)
     for planned in record.plan.cases:

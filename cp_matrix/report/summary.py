@@ -59,10 +59,10 @@ def render(record: RunRecord, folder: Path, command: Command = run_alone) -> str
 
 
 def counts_by_test(record: RunRecord) -> dict[str, Counter[str]]:
-    """For each ``matrix.test`` in plan order how many cases have each verdict, or none yet."""
+    """For each ``matrix.test[@variant]`` in plan order how many cases have each verdict, or none yet."""
     found: dict[str, Counter[str]] = {}
     for planned in record.plan.cases:
-        counts = found.setdefault(f"{planned.case.matrix}.{planned.case.test}", Counter())
+        counts = found.setdefault(f"{planned.case.matrix}.{planned.case.group}", Counter())
         if planned.skip is not None:
             counts[Verdict.SKIPPED.value] += 1
         else:

@@ -61,8 +61,8 @@ class Rendered:
 
 
 def class_name(case: Case) -> str:
-    """``matrix.test``: also the name of the suite the case belongs to."""
-    return one_line(f"{case.matrix}.{case.test}")
+    """``matrix.test``, with ``@variant`` in one: also the name of the suite the case belongs to."""
+    return one_line(f"{case.matrix}.{case.group}")
 
 
 def duration(seconds: float) -> str:

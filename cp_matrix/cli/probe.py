@@ -1,0 +1,146 @@
+"""``cp-matrix probe``: what this machine offers, and what its libraries answer; saved as a profile."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cp_matrix.cli.options import RanksPerGpu, Request, load_matrices, machine_of
+from cp_matrix.cli.tables import Column, Table, show
+from cp_matrix.errors import UsageError
+from cp_matrix.facts.probe import Device
+from cp_matrix.facts.query import Remembered
+from cp_matrix.matrix import find
+from cp_matrix.matrix.query import Answer, QueryFailedError, Question
+from cp_matrix.report.phrases import several
+from cp_matrix.report.printable import printable
+
+Given = Mapping[Question, "Answer | QueryFailedError"]
+
+
+@click.command("probe")
+@click.argument("words", nargs=-1, metavar="[MATRIX]...")
+@click.option("--essential", is_flag=True, help="Ask only what the essential cases need.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Save it all as a profile, for cp-matrix plan --profile FILE.",
+)
+@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
+@click.option("--ranks-per-gpu", type=RanksPerGpu(), default="auto", show_default=True, metavar="N|auto")
+@click.option("--json", "as_json", is_flag=True, help="Print the facts and answers as JSON.")
+def command(
+    words: tuple[str, ...],
+    essential: bool,
+    output: Path | None,
+    device: Device,
+    ranks_per_gpu: int | None,
+    as_json: bool,
+) -> None:
+    """Show what this machine offers, and what its libraries answer to the questions of matrices.
+
+    Every question that a rule of these matrices comes to, in any variant, is asked once. MATRIX is a
+    shipped name, a file or a folder; the default ones if none is given.
+    """
+    from cp_matrix.plan import make_plan
+
+    sorted_words = find.sort_words(words)
+    if sorted_words.cases:
+        hint = f"Shipped: {', '.join(find.shipped())}."
+        raise UsageError(f"{sorted_words.cases[0]!r} is no matrix", hint=hint)
+    matrices = load_matrices(sorted_words.matrices)
+    facts, machine, answers = machine_of(Request(device=device, ranks_per_gpu=ranks_per_gpu), matrices)
+    assert isinstance(answers, Remembered)
+    # One by one, since these are never run together: two versions of a matrix share the names of tests.
+    for matrix in matrices:
+        make_plan([matrix], machine, essential=essential, answers=answers, variants=("all",))
+    if output is not None:
+        from cp_matrix.facts.profile import save
+
+        save(output, facts, answers.given)
+    if as_json:
+        click.echo(json.dumps(_as_dict(facts, answers.given), indent=2))
+        return
+    _show(facts, answers.given)
+    if output is not None:
+        click.echo(f"\n{several(len(answers.given), 'answer')} and the facts are in {printable(str(output))}")
+
+
+def _show(facts: Mapping[str, Any], given: Given) -> None:
+    for note in facts["notes"]:
+        click.echo(printable(f"note: {note}"))
+    apart = ("notes", "gpus", "switches")
+    show(
+        [
+            Table(
+                "GPUs",
+                (Column("index", True), Column("name"), Column("GiB", True), Column("cc"), Column("UUID")),
+                tuple(_gpu(gpu) for gpu in facts["gpus"]),
+            ),
+            Table(
+                "Facts",
+                (Column("name"), Column("value")),
+                tuple((name, _value(name, value)) for name, value in facts.items() if name not in apart),
+            ),
+            Table(
+                "Switches of the libraries",
+                (Column("variable"), Column("value")),
+                tuple(facts["switches"].items()),
+            ),
+            Table(
+                "Answers of libraries",
+                (Column("questions", True), Column("answer"), Column("asked")),
+                tuple(
+                    (str(count), answer, ask)
+                    for (ask, answer), count in Counter(
+                        (question.ask, _spelt(came)) for question, came in given.items()
+                    ).most_common()
+                ),
+            ),
+        ]
+    )
+    if not given:
+        click.echo("\nNo library was asked anything: no rule comes to a question on this machine.")
+
+
+def _gpu(gpu: Mapping[str, Any]) -> tuple[str, ...]:
+    memory = "" if gpu["memory"] is None else f"{gpu['memory'] / 2**30:.0f}"
+    return (str(gpu["index"]), gpu["name"], memory, _value("", gpu["compute_capability"]), gpu["uuid"])
+
+
+def _value(name: str, value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, (tuple, list)):
+        return ".".join(map(str, value))
+    if name in ("memory", "gpu_memory"):
+        return f"{value / 2**30:.0f} GiB"
+    return str(value)
+
+
+def _spelt(came: Answer | QueryFailedError) -> str:
+    if isinstance(came, QueryFailedError):
+        return f"failed: {came}"
+    offered = [name for name, there in came.items() if there is True]
+    return ", ".join(offered) or "none of them"
+
+
+def _as_dict(facts: Mapping[str, Any], given: Given) -> dict[str, Any]:
+    return {
+        "facts": dict(facts),
+        "answers": [
+            {
+                "ask": question.ask,
+                "arguments": dict(question.arguments),
+                **({"error": str(came)} if isinstance(came, QueryFailedError) else {"answer": dict(came)}),
+            }
+            for question, came in given.items()
+        ],
+    }
