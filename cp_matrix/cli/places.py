@@ -1,0 +1,36 @@
+"""Where the ranks of the chosen cases may live on this machine."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from cp_matrix.cli.options import Chosen
+
+if TYPE_CHECKING:
+    from cp_matrix.run.slots import Slots
+
+
+def slots_for(chosen: Chosen) -> Slots:
+    """The places for the ranks of the chosen cases: GPUs, or processors."""
+    from cp_matrix.run.slots import Slots
+
+    facts = chosen.facts
+    widest = max((case.world_size for case in chosen.plan.runnable), default=1)
+    if facts["device"] == "cuda":
+        gpus = tuple(str(gpu["visible"]) for gpu in facts["gpus"])
+        labels = {str(gpu["visible"]): f"cuda:{gpu['index']}" for gpu in facts["gpus"]}
+        return Slots(gpus * ranks_per_gpu(chosen), labels=labels)
+    # More ranks than processors do not make gloo faster, but the widest world must fit.
+    return Slots(("cpu",) * max(int(facts["cpu_count"]), widest))
+
+
+def ranks_per_gpu(chosen: Chosen) -> int:
+    """How many ranks share each GPU in this run: no more than the widest world needs, unless asked."""
+    facts = chosen.facts
+    if facts["device"] != "cuda" or not facts["gpu_count"]:
+        return 1
+    if chosen.request.ranks_per_gpu is not None:
+        return chosen.request.ranks_per_gpu
+    widest = max((case.world_size for case in chosen.plan.runnable), default=1)
+    return min(int(facts["ranks_per_gpu"]), math.ceil(widest / int(facts["gpu_count"])))
