@@ -32,8 +32,8 @@ def test_a_run_in_which_everything_passes_exits_with_0(project: Project) -> None
 
 def test_skipped_cases_are_told_with_their_reason_in_junit(project: Project) -> None:
     finished = project.run(skipping(project), "t[passes2]")
-    told = [(case.name, [one.message for one in case.result]) for suite in finished.junit() for case in suite]
-    assert told == [("t[passes2]", ["No passes2 today"])], finished.said
+    told = {case.name: case.result[0].message for suite in finished.junit() for case in suite}
+    assert told["t[passes2]"].endswith("No passes2 today"), told
 
 
 def test_skipped_cases_are_counted_beside_those_that_ran(project: Project) -> None:

@@ -174,12 +174,20 @@ def replaces_stderr_and_raises(context: Any) -> None:
 
 
 def leaves_child(context: Any) -> None:
-    subprocess.Popen(["sleep", "1000"])
+    wait_for_command(subprocess.Popen(["sleep", "1000"]))
 
 
 def leaves_daemon(context: Any) -> None:
     # A session of its own, and nothing in its environment that tells whose it is.
-    subprocess.Popen(["sleep", "1000"], start_new_session=True, env={"PATH": os.environ["PATH"]})
+    wait_for_command(
+        subprocess.Popen(["sleep", "1000"], start_new_session=True, env={"PATH": os.environ["PATH"]})
+    )
+
+
+def wait_for_command(process: subprocess.Popen[bytes]) -> None:
+    """Until its command line can be read, which is a moment after it runs."""
+    while b"sleep" not in Path(f"/proc/{process.pid}/cmdline").read_bytes():
+        time.sleep(0.001)
 
 
 def forks_and_returns(context: Any) -> None:
