@@ -60,7 +60,7 @@ class Problem:
     message: str
     #: What is allowed instead, or empty.
     hint: str = ""
-    severity: Literal["error", "warning"] = "error"
+    severity: Literal["error", "warning", "info"] = "error"
 
     def __str__(self) -> str:
         text = f"{self.where}: {self.message}"

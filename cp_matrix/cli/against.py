@@ -28,7 +28,7 @@ def show_against(request: Request, against: Path, *, as_json: bool) -> None:
     after = choose(request)
     facts = differing_facts(before.facts, after.facts)
     changes = compare(before.plan, after.plan)
-    names = (str(against), "this machine" if request.profile is None else str(request.profile))
+    names = (against.name, "this machine" if request.profile is None else request.profile.name)
     runs = (len(before.plan.runnable), len(after.plan.runnable))
     if as_json:
         click.echo(json.dumps(_as_dict(names, runs, facts, changes), indent=2, default=str))

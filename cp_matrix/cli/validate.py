@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +59,16 @@ def _show(path: Path, problems: list[Problem]) -> None:
         click.echo(printable(f"{problem.where}: {problem.severity}: {problem.message}"))
         if problem.hint:
             click.echo(f"  {printable(problem.hint)}")
-    errors = sum(problem.severity == "error" for problem in problems)
-    warnings = len(problems) - errors
-    counted = [several(errors, "error")] * bool(errors) + [several(warnings, "warning")] * bool(warnings)
+    counts: Counter[str] = Counter(problem.severity for problem in problems)
+    counted = [
+        f"{several(counts[severity], noun)}{after}"
+        for severity, noun, after in (
+            ("error", "error", ""),
+            ("warning", "warning", ""),
+            ("info", "rule", " kept on purpose"),
+        )
+        if counts[severity]
+    ]
     click.echo(printable(f"{path}: {', '.join(counted) or 'ok'}"))
 
 

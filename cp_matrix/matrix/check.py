@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -26,9 +26,10 @@ def check(matrix: LoadedMatrix) -> list[Problem]:
     """Everything that looks wrong, in the order of the file.
 
     Errors are what would stop a plan (equal ids); the rest are warnings: rules that repeat another or that no
-    case can reach, excludes and essential subsets that match nothing, comparisons with a value that cannot
-    occur, and different cases that do the same work. A rule that tests share through ``defaults`` is
-    reported only if it looks wrong in all of them.
+    case can reach, excludes and essential subsets that match nothing, values whose cases can run nowhere,
+    comparisons with a value that cannot occur, and different cases that do the same work. A rule that tests
+    share through ``defaults`` is reported only if it looks wrong in all of them; one that says why it is
+    ``kept`` is mentioned for information.
     """
     shared: dict[Problem, int] = {}
     found: dict[Problem, None] = {}
@@ -39,7 +40,9 @@ def check(matrix: LoadedMatrix) -> list[Problem]:
                 shared[problem] = shared.get(problem, 0) + 1
             else:
                 found[problem] = None
-        found.update(dict.fromkeys((*_ids(grid), *_subsets(matrix, grid), *_equal_rows(test))))
+        found.update(
+            dict.fromkeys((*_ids(grid), *_subsets(matrix, grid), *_nowhere(grid), *_equal_rows(test)))
+        )
     found.update(dict.fromkeys(problem for problem, count in shared.items() if count == len(matrix.tests)))
     found.update(dict.fromkeys(_equal_work(matrix)))
     return sorted(found, key=lambda problem: (problem.where.line, problem.where.column))
@@ -72,6 +75,36 @@ def _subsets(matrix: LoadedMatrix, grid: Grid) -> Iterator[Problem]:
         yield _warning(test.where, f"no essential case of the test {test.name!r} can run on any machine")
 
 
+def _nowhere(grid: Grid) -> Iterator[Problem]:
+    """Values of axes that no machine can run, since several rules together leave nothing."""
+    always = [rule for rule in grid.test.rules if not rule.condition.names & FACTS.keys()]
+    held = {rule.id: holds(grid, rule.condition, {}) for rule in always}
+    left = grid.included
+    for mask in held.values():
+        left &= ~mask
+    if not left:
+        return
+    for axis in grid.test.axes:
+        for names, mask in grid.assignments([axis.name], grid.included):
+            # One rule that skips a value altogether is meant to; that several do so together is easily missed.
+            if not mask & left and len(rules := _needed(mask, held)) > 1:
+                message = f"no case with {axis.name}={names[axis.name]} can run on any machine"
+                yield _warning(axis.where, f"{message}, because of {' and '.join(rules)} together")
+
+
+def _needed(mask: Mask, held: Mapping[str, Mask]) -> list[str]:
+    """Rules that together hold for a whole set; none of them can be spared."""
+    needed = [name for name, where in held.items() if where & mask]
+    for name in list(needed):
+        left = mask
+        for other in needed:
+            if other != name:
+                left &= ~held[other]
+        if not left:
+            needed.remove(name)
+    return needed
+
+
 def _excludes(grid: Grid) -> Iterator[tuple[Problem, bool]]:
     test = grid.test
     left = grid.everything
@@ -94,14 +127,20 @@ def _rules(grid: Grid) -> Iterator[tuple[Problem, bool]]:
         if written in seen:
             first = seen[written]
             message = f"the rule {rule.id} repeats the condition of {first.id} on line {first.where.line}"
-            yield _warning(rule.where, message), rule.inherited
+            yield _of_rule(rule, message), rule.inherited
             continue
         seen[written] = rule
         unknown = list(_strange_values(grid, rule.condition))
         for message, hint in unknown:
-            yield _warning(rule.where, f"the rule {rule.id}: {message}", hint), rule.inherited
+            yield _of_rule(rule, f"the rule {rule.id}: {message}", hint), rule.inherited
         if not unknown and (message := reach.problem(index)):
-            yield _warning(rule.where, f"the rule {rule.id} {message}"), rule.inherited
+            yield _of_rule(rule, f"the rule {rule.id} {message}"), rule.inherited
+
+
+def _of_rule(rule: Rule, message: str, hint: str = "") -> Problem:
+    if rule.kept:
+        return Problem(rule.where, message, f"kept: {rule.kept}", "info")
+    return _warning(rule.where, message, hint)
 
 
 class _Reach:
@@ -124,13 +163,26 @@ class _Reach:
             conditions = [self.rules[other].condition for other in (*earlier, index)]
             free = FreeFacts(self.grid, conditions)
             if is_complete(own, free):
-                return self._try(index, earlier, free)
+                if found := self._try(index, earlier, free, own):
+                    return found
+                break
+        return self._implied(index)
+
+    def _implied(self, index: int) -> str:
+        """Whether one earlier rule that reads further facts holds wherever this one does."""
+        own = self.facts[index]
+        for other in range(index):
+            both = own | self.facts[other]
+            if self.facts[other] & own and both != own:
+                free = FreeFacts(self.grid, [self.rules[other].condition, self.rules[index].condition])
+                if is_complete(both, free) and (found := self._try(index, [other], free, both)):
+                    return found
         return ""
 
-    def _try(self, index: int, earlier: Sequence[int], free: FreeFacts) -> str:
+    def _try(self, index: int, earlier: Sequence[int], free: FreeFacts, names: Iterable[str]) -> str:
         ever: Mask = 0
         covering: dict[int, None] = {}
-        for facts in fact_assignments(self.facts[index], free):
+        for facts in fact_assignments(names, free):
             left = self._holds(index, facts)
             ever |= left
             for other in earlier:
