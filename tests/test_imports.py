@@ -24,6 +24,7 @@ FORBIDDEN = {
     "run": ("torch", "cp_matrix.cli", "cp_matrix.suites"),
     "worker": ("cp_matrix.run", "cp_matrix.report", "cp_matrix.cli"),
     "suites": ("cp_matrix.run", "cp_matrix.report", "cp_matrix.cli"),
+    "bisect": ("torch", "cp_matrix.cli", "cp_matrix.suites", "cp_matrix.worker"),
     "cli": ("torch", "cp_matrix.worker", "cp_matrix.suites"),
     "errors": ("cp_matrix",),
     "results": ("cp_matrix.run", "cp_matrix.report", "cp_matrix.plan", "torch"),

@@ -37,6 +37,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "probe": Subcommand("cp_matrix.cli.probe", "command", "Show and save what this machine offers."),
     "validate": Subcommand("cp_matrix.cli.validate", "command", "Report every problem of matrix files."),
     "report": Subcommand("cp_matrix.cli.report", "command", "Make the reports of a run again."),
+    "bisect": Subcommand("cp_matrix.cli.bisect", "command", "Find out why a case failed in a run."),
 }
 
 

@@ -1,0 +1,97 @@
+"""Which earlier cases make the victim fail, and what they left behind that does it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from cp_matrix.bisect import leaks
+from cp_matrix.bisect.ddmin import Part, minimise
+from cp_matrix.bisect.evidence import Evidence
+from cp_matrix.bisect.lists import Lists
+from cp_matrix.bisect.oracle import Oracle
+from cp_matrix.bisect.sequential import Test, coincidence
+from cp_matrix.mailbox import Isolation
+
+
+class ContradictionError(Exception):
+    """A search that relied on single runs met one that cannot be: the failure does not come every time."""
+
+
+@dataclass(frozen=True)
+class Culprits:
+    """The part of a history that is needed.
+
+    Attributes:
+        chance: a bound on the probability that it only seems to be needed.
+    """
+
+    part: Part
+    evidence: Evidence
+    chance: float
+
+
+@dataclass(frozen=True)
+class Found:
+    """What culprits left behind.
+
+    Attributes:
+        curing: kinds each of which, put back, makes the victim pass.
+        told: the same in sentences.
+    """
+
+    left: tuple[leaks.Left, ...]
+    curing: tuple[str, ...]
+    told: tuple[str, ...]
+
+
+def find_culprits(
+    lists: Lists, oracle: Oracle, test: Test, doubt: float, say: Callable[[str], None]
+) -> Culprits:
+    """Reduce the history to what is needed, and make sure of it.
+
+    Args:
+        test: tells lists that fail from those that do not; one run decides where it is ``Test.certain``.
+        doubt: how likely a coincidence may be.
+
+    Raises:
+        ContradictionError: one run decided, and a later one shows that it cannot.
+    """
+
+    def first_failing(parts: Sequence[Part]) -> int | None:
+        found = oracle.first_failing([lists.part(part) for part in parts], test)
+        asked = " / ".join(lists.shown(part) for part in parts[:2]) + " / …" * (len(parts) > 2)
+        outcome = f"fails after {lists.shown(parts[found])}" if found is not None else "no failure"
+        say(f"after {asked}: {outcome}")
+        return found
+
+    part = minimise(len(lists.before), first_failing)
+    evidence = lists.part(part)
+    explanations = math.comb(len(lists.before), len(part))
+    while True:
+        chance = coincidence(*lists.compared(part), explanations=explanations)
+        if test.is_certain and (evidence.tally.passed or lists.alone.failed):
+            raise ContradictionError
+        runs = evidence.tally.runs, lists.alone.tally.runs
+        if chance <= doubt or max(runs) >= oracle.repeat:
+            return Culprits(part, evidence, chance)
+        oracle.observe((evidence, runs[0] + 1), (lists.alone, runs[1] + 1))
+
+
+def find_leaks(lists: Lists, oracle: Oracle, culprits: Culprits, test: Test) -> Found:
+    """Put back each thing that the culprits left, in turn, and see whether the victim passes then."""
+    evidence = culprits.evidence
+    left = next((run.left for run in evidence.runs if run.left), ())
+    told = [f"{one.case} left behind: {one.text}" for one in left]
+    usual = lists.history.spec.isolation is Isolation.RESTORE
+    kinds = leaks.kinds_to_reset(left, usual=usual)
+    fails = oracle.answers([lists.with_reset(evidence, (kind,)) for kind in kinds], test)
+    curing = [kind for kind, answer in zip(kinds, fails, strict=True) if answer is False]
+    if not curing and len(kinds) > 1:
+        together = lists.with_reset(evidence, tuple(kinds))
+        if oracle.answers([together], test) == [False]:
+            told.append("with all of that put back, it passes; no single one is enough")
+            return Found(left, (), tuple(told))
+    told.append(leaks.conclusion(left, curing, kinds))
+    return Found(left, tuple(curing), tuple(told))

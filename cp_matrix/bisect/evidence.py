@@ -1,0 +1,123 @@
+"""What is known of each list that was tried, in memory and on disk, so that nothing is run twice."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from cp_matrix.bisect.probe import Outcome, Probe, ProbeRun
+from cp_matrix.bisect.sequential import Tally
+from cp_matrix.errors import RunFolderError
+from cp_matrix.results import Attempt
+
+Key = tuple[tuple[str, ...], tuple[str, ...]]
+
+
+def key_of(probe: Probe) -> Key:
+    """What makes two probes the same: their exact lists, and what is reset."""
+    return tuple(case.id for case in probe.cases), probe.reset
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The failure that is to be explained, told from others by its verdict and its exceptions."""
+
+    outcome: Outcome
+    errors: frozenset[str]
+
+    @classmethod
+    def of(cls, attempt: Attempt) -> Failure:
+        errors = {record.error.type for record in attempt.ranks if record.error is not None}
+        return cls(Outcome(attempt.outcome.value), frozenset(errors))
+
+    def is_met_by(self, run: ProbeRun) -> bool:
+        """Whether a run of a probe shows this failure. Ranks may fail in another order than they did."""
+        if run.outcome is not self.outcome:
+            return False
+        return self.outcome is not Outcome.FAILED or not self.errors.isdisjoint(run.errors) or not self.errors
+
+
+@dataclass
+class Evidence:
+    """All runs of one probe.
+
+    Attributes:
+        label: what the probe is, for people.
+        other: runs that showed another failure, or did not reach the case.
+    """
+
+    label: str
+    probe: Probe
+    failed: int = 0
+    passed: int = 0
+    other: int = 0
+    runs: list[ProbeRun] = field(default_factory=list)
+
+    def add(self, run: ProbeRun, failure: Failure) -> None:
+        self.runs.append(run)
+        if failure.is_met_by(run):
+            self.failed += 1
+        elif run.outcome is Outcome.PASSED:
+            self.passed += 1
+        else:
+            self.other += 1
+
+    @property
+    def tally(self) -> Tally:
+        """How often the failure was seen and not seen."""
+        return Tally(self.failed, self.passed + self.other)
+
+    @property
+    def is_unclear(self) -> bool:
+        """Whether it neither showed the failure nor passed, ever."""
+        return bool(self.other) and not self.failed and not self.passed
+
+
+class Cache:
+    """``probes.jsonl``: every run of every probe, in the order they ended.
+
+    Args:
+        path: of the file; its folder is there.
+        resume: use what it holds already, instead of beginning anew.
+
+    Raises:
+        RunFolderError: it cannot be read or written.
+    """
+
+    def __init__(self, path: Path, *, resume: bool) -> None:
+        self._known: dict[Key, deque[ProbeRun]] = defaultdict(deque)
+        self._path = path
+        decoder = msgspec.json.Decoder(ProbeRun)
+        try:
+            if resume and path.exists():
+                for line in path.read_bytes().splitlines(keepends=True):
+                    if line.endswith(b"\n"):  # a last line may be cut short by a kill
+                        run = decoder.decode(line)
+                        self._known[run.cases, run.reset].append(run)
+            self._file = path.open("ab" if resume else "wb", buffering=0)
+        except OSError as error:
+            raise RunFolderError(f"cannot be used: {error.strerror or error}", where=str(path)) from error
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise RunFolderError(
+                f"cannot be read: {error}", where=str(path), hint="Without --resume it is begun anew."
+            ) from error
+
+    def take(self, probe: Probe) -> ProbeRun | None:
+        """A recorded run of this probe that was not taken yet."""
+        known = self._known.get(key_of(probe))
+        return known.popleft() if known else None
+
+    def put(self, run: ProbeRun) -> None:
+        """Record one run."""
+        try:
+            self._file.write(msgspec.json.encode(run) + b"\n")
+        except OSError as error:
+            raise RunFolderError(
+                f"cannot be written: {error.strerror or error}", where=str(self._path)
+            ) from error
+
+    def close(self) -> None:
+        self._file.close()

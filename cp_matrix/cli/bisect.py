@@ -1,0 +1,336 @@
+"""``cp-matrix bisect``: why did this case fail?"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from typing_extensions import Self
+
+from cp_matrix.cli.options import Chosen, Request, choose
+from cp_matrix.cli.places import ranks_per_gpu, slots_for
+from cp_matrix.cli.recorded import matrix_words, same_device
+from cp_matrix.errors import CpMatrixError, ExitCode
+
+if TYPE_CHECKING:
+    from cp_matrix.bisect.history import History
+    from cp_matrix.bisect.probe import Probes, Settings
+    from cp_matrix.bisect.verdict import Answer
+    from cp_matrix.matrix.case import Case
+    from cp_matrix.run.launch import Launcher
+
+#: Variables of the recorded environment that say where a run is, not how it computes.
+_OF_THE_PLACE = ("CUDA_VISIBLE_DEVICES", "LD_")
+#: How likely a printed command is to show a failure that does not happen every time.
+_SHOWN = 0.998
+
+
+@click.command("bisect")
+@click.argument("case")
+@click.option(
+    "--run", metavar="RUN", help="The run in which it failed; default: the latest in which the case ran."
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("reports"),
+    show_default=True,
+    metavar="DIR",
+    help="Where runs are.",
+)
+@click.option(
+    "--repeat",
+    type=click.IntRange(min=3),
+    default=50,
+    show_default=True,
+    metavar="N",
+    help="How often any one list of cases may be run.",
+)
+@click.option(
+    "--confidence",
+    type=click.FloatRange(0.5, 0.999999),
+    default=0.99,
+    show_default=True,
+    metavar="P",
+    help="How sure the answer has to be.",
+)
+@click.option(
+    "--most",
+    type=click.IntRange(min=0),
+    default=48,
+    show_default=True,
+    metavar="N",
+    help="How many other cases may be tried for a case that fails alone.",
+)
+@click.option(
+    "--jobs", type=click.IntRange(min=1), metavar="N", help="Worlds at once; default: as many as fit."
+)
+@click.option(
+    "--start",
+    type=click.Choice(["warm", "cold"]),
+    default="warm",
+    show_default=True,
+    help="How worlds start; see run.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="S",
+    help="Seconds a case may take; default: as declared.",
+)
+@click.option(
+    "--grace",
+    type=click.FloatRange(min=0, min_open=True),
+    default=5.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds other ranks may take after one has failed.",
+)
+@click.option("--resume", is_flag=True, help="Go on with what an earlier bisection of this case has learned.")
+@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+def command(
+    case: str,
+    run: str | None,
+    out: Path,
+    repeat: int,
+    confidence: float,
+    most: int,
+    jobs: int | None,
+    start: str,
+    timeout: float | None,
+    grace: float,
+    resume: bool,
+    as_json: bool,
+) -> int:
+    """Find out why CASE failed, and print the shortest command that shows it.
+
+    CASE is an id, a beginning of an id, or a short hash. What its world ran before it is run again, then
+    less and less of it, until nothing can be left out; for a case that fails alone, its axes are varied.
+    Exits with 0 when a cause was found, 1 when not.
+    """
+    from cp_matrix.bisect.history import find
+    from cp_matrix.bisect.investigate import Wishes
+    from cp_matrix.bisect.probe import Settings
+    from cp_matrix.run.policy import Limits
+
+    history = find(case, run, out)
+    settings = Settings(
+        spec=history.spec,
+        start=start,
+        jobs=jobs,
+        timeout=timeout,
+        start_timeout=180.0,
+        limits=Limits(case=math.inf, grace=grace),
+    )
+    bisection = Bisection(history, settings, Wishes(confidence, repeat, most), resume=resume)
+    answer = bisection.carry_out()
+    if as_json:
+        click.echo(json.dumps(answer.as_dict(), indent=2))
+    else:
+        for line in answer.lines():
+            click.echo(line)
+        if answer.interrupted:
+            click.echo(f"go on: cp-matrix bisect {case} --run {history.folder} --resume")
+    return int(bisection.exit_code or answer.exit_code)
+
+
+class Progress:
+    """What happens, on standard error: lines that stay, and on a terminal one that changes."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self._console = Console(stderr=True, markup=False, highlight=False, emoji=False, soft_wrap=True)
+        self._status = self._console.status("starting") if self._console.is_terminal else None
+        self._next = 0.0
+
+    def __enter__(self) -> Self:
+        if self._status is not None:
+            self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def say(self, line: str) -> None:
+        from cp_matrix.report.printable import printable
+
+        self._console.print(printable(line))
+
+    def on_turn(self, probes: Probes) -> None:
+        if self._status is not None and time.monotonic() >= self._next:
+            self._next = time.monotonic() + 0.1
+            self._status.update(f"{probes.started} worlds so far; {probes.status() or 'none running'}")
+
+
+class Bisection:
+    """One ``cp-matrix bisect``: its folder in the run's, its worlds, and its answer."""
+
+    def __init__(self, history: History, settings: Settings, wishes: Any, *, resume: bool) -> None:
+        self.exit_code: ExitCode | None = None
+        self._history = history
+        self._settings = settings
+        self._wishes = wishes
+        self._resume = resume
+        self._matrices: Mapping[str, str] = history.environment.get("matrices", {})
+        self._folder = history.folder.absolute() / "bisect" / history.victim.hash
+        self._mark = f"{history.folder.resolve().name}-{secrets.token_hex(3)}"
+        self._notices: list[str] = []
+        self._chosen = self._choose()
+        shared = ranks_per_gpu(self._chosen)
+        self._environ = _as_recorded(history.environment.get("environment", {}), shared_gpu=shared > 1)
+
+    def _choose(self) -> Chosen:
+        """The whole test of the victim as its matrix has it now, else as the run had it."""
+        from cp_matrix.facts.probe import probe
+
+        test = self._history.victim.test
+        request = same_device(Request(), self._history.spec)
+        named = matrix_words(self._matrices)
+        fallback = "the matrix of the run cannot be read any more"
+        if all(Path(path).is_file() for path in self._matrices.values()) and self._matrices:
+            whole = dataclasses.replace(request, words=named, tests=(test,), variants=("all",))
+            try:
+                chosen = choose(whole)
+                if any(one.case.id == _first(self._history.victim).id for one in chosen.plan.cases):
+                    return chosen
+                fallback = "the matrix of the run has no such case any more"
+            except CpMatrixError as error:
+                fallback = f"{fallback}: {error.message}"
+        self._notices.append(f"{fallback}; other cases are taken from the run")
+        facts = probe(device=request.device, ranks_per_gpu=None)
+        return Chosen((), facts, self._history.plan, request, named)
+
+    def carry_out(self) -> Answer:
+        """Investigate, with every process of it gone at the end."""
+        from cp_matrix.bisect.evidence import Cache, Failure
+        from cp_matrix.bisect.investigate import Investigation
+        from cp_matrix.bisect.oracle import Oracle
+        from cp_matrix.bisect.probe import Probes
+        from cp_matrix.mailbox import write_atomically
+        from cp_matrix.run import processes, reaper
+        from cp_matrix.run.interrupt import Interrupts
+
+        began = time.monotonic()
+        self._prepare_folder()
+        cache = Cache(self._folder / "probes.jsonl", resume=self._resume)
+        with Progress() as progress:
+            probes = Probes(
+                self._settings,
+                slots_for(self._chosen),
+                self._folder,
+                self._mark,
+                self._launcher,
+                progress.on_turn,
+            )
+            oracle = Oracle(probes, cache, Failure.of(self._history.attempt), self._wishes.repeat)
+            investigation = Investigation(
+                self._history, oracle, self._wishes, self._neighbours(), self._command, progress.say
+            )
+            for notice in self._notices:
+                progress.say(notice)
+            with Interrupts(probes) as interrupts:
+                guard = reaper.start(self._mark)
+                try:
+                    answer = investigation.run()
+                finally:
+                    probes.close()
+                    cache.close()
+                    processes.sweep(self._mark)
+                    reaper.finish(guard, self._mark)
+                self.exit_code = interrupts.exit_code
+            for notice in probes.notices:
+                progress.say(notice)
+        answer = dataclasses.replace(answer, seconds=time.monotonic() - began)
+        write_atomically(self._folder / "answer.json", json.dumps(answer.as_dict(), indent=2).encode())
+        return answer
+
+    def _prepare_folder(self) -> None:
+        import shutil
+
+        from cp_matrix.errors import RunFolderError
+
+        try:
+            if not self._resume and self._folder.exists():
+                shutil.rmtree(self._folder)
+            (self._folder / "logs").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunFolderError(
+                f"cannot be written: {error.strerror or error}", where=str(self._folder)
+            ) from error
+
+    def _launcher(self, start: str, declared: tuple[tuple[str, str], ...]) -> Launcher:
+        from cp_matrix.run.launch import ColdLauncher, WarmLauncher, rank_environment
+
+        environment = rank_environment(self._environ, dict(declared), self._mark)
+        if start == "cold":
+            return ColdLauncher(environment)
+        return WarmLauncher(
+            environment,
+            (self._history.victim.suite,),
+            self._settings.spec.import_path,
+            self._folder / "logs" / "host.log",
+        )
+
+    def _neighbours(self) -> dict[Any, Case | None]:
+        from cp_matrix.bisect.axes import point
+
+        victim = self._history.victim
+        return {
+            point(one.case.axes): one.case if one.skip is None else None
+            for one in self._chosen.plan.cases
+            if one.case.test == victim.test
+            and one.case.matrix == victim.matrix
+            and one.case.variant == victim.variant
+            and one.case.repetition == 1
+        }
+
+    def _command(self, cases: Sequence[Case], rate: float) -> tuple[str, ...]:
+        """The command line that runs these cases in this order, often enough for their rate of failure."""
+        spec = self._history.spec
+        words = ["cp-matrix", "run", *matrix_words(self._matrices), *(_first(case).hash for case in cases)]
+        if any(case.variant for case in cases):
+            words += ["--variant", "all"]
+        if len(cases) > 1 or rate < 1:
+            words.append("--in-order")
+        if spec.isolation.value != "restore":
+            words += ["--isolation", spec.isolation.value]
+        if spec.seed != 1234:
+            words += ["--seed", str(spec.seed)]
+        if self._settings.timeout is not None:
+            words += ["--timeout", f"{self._settings.timeout:g}"]
+        if self._chosen.facts["device"] == "cpu" and self._chosen.facts["gpu_count"]:
+            words += ["--device", "cpu"]
+        if 0 < rate < 1:
+            often = math.ceil(math.log(1 - _SHOWN) / math.log(1 - rate))
+            words += ["--repeat", str(max(often, 2)), "--until-fail"]
+        return tuple(words)
+
+
+def _first(case: Case) -> Case:
+    from cp_matrix.bisect.history import once
+
+    return once(case)
+
+
+def _as_recorded(recorded: Mapping[str, str], *, shared_gpu: bool) -> dict[str, str]:
+    """This environment, with what the run had of the variables that are recorded."""
+    from cp_matrix.facts.nccl import SHARED_GPU_ENVIRONMENT
+
+    prefixes = ("CUDA_", "CUDNN_", "NCCL_", "NVTE_", "TORCH", "PYTORCH_", "GLOO_", "OMP_")
+    own = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(prefixes) or name.startswith(_OF_THE_PLACE)
+    }
+    theirs = {name: value for name, value in recorded.items() if not name.startswith(_OF_THE_PLACE)}
+    return {**(SHARED_GPU_ENVIRONMENT if shared_gpu else {}), **own, **theirs}
