@@ -72,7 +72,7 @@ def test_a_batch_ends_after_its_number_of_cases(play: Play) -> None:
 
 
 def test_no_more_worlds_are_started_than_the_work_left_for_them_is_worth(play: Play) -> None:
-    run = play("abc", jobs=None, places=16)
+    run = play("abcdefgh", jobs=None, places=16)
     assert len(run.worlds.worlds) == 1
 
 
@@ -227,7 +227,8 @@ def test_the_fall_back_is_said_once_however_many_worlds_were_starting(play: Play
 
 
 def test_warm_worlds_that_end_after_the_fall_back_are_not_counted_against_the_cold_ones(play: Play) -> None:
-    run = play("abcdefgh", ScriptedWorlds(starts=["BadForkError"] * 4), jobs=None, places=8, batch_size=2.0)
+    starts = ["BadForkError", "ended", "ended", "ended"]
+    run = play("abcdefgh", ScriptedWorlds(starts=starts), jobs=None, places=8, batch_size=2.0)
     assert set(run.verdicts.values()) == {"passed"}
 
 
@@ -248,6 +249,12 @@ def test_a_case_that_fits_into_no_world_is_not_run_and_the_others_are(play: Play
 def test_maxfail_stops_the_run_at_its_number_of_bad_verdicts(play: Play) -> None:
     run = play("abcd", ScriptedWorlds(cases=acts(a="fail", b="hang")), maxfail=2)
     assert run.verdicts == {"a": "failed", "b": "timeout", "c": "not_run", "d": "not_run"}
+
+
+def test_cases_that_no_world_could_run_do_not_stop_the_others(play: Play) -> None:
+    cases = [case("wide", 2), case("b", 1), case("c", 1)]
+    run = play(cases, ScriptedWorlds(starts=["SuiteError"]), maxfail=1)
+    assert run.verdicts == {"wide": "not_run", "b": "passed", "c": "passed"}
 
 
 def test_no_world_is_started_once_the_run_is_to_stop(play: Play) -> None:
