@@ -71,9 +71,11 @@ def test_a_batch_ends_after_its_number_of_cases(play: Play) -> None:
     assert Counter(launch for launch, _, _ in begun(run)) == {"w0001": 2, "w0002": 2, "w0003": 1}
 
 
-def test_no_more_worlds_are_started_than_the_work_left_for_them_is_worth(play: Play) -> None:
-    run = play("abcdefgh", jobs=None, places=16)
-    assert len(run.worlds.worlds) == 1
+def test_no_more_worlds_are_started_than_those_still_starting_leave_work_for(play: Play) -> None:
+    worlds_each_turn: list[int] = []
+    look = ScriptedWorlds(on_turn=lambda worlds: worlds_each_turn.append(len(worlds.worlds)))
+    play("abcdefgh", look, jobs=None, places=16, batch_size=5.0)
+    assert worlds_each_turn[0] == 2
 
 
 def test_worlds_side_by_side_never_hold_more_places_than_there_are(play: Play) -> None:
