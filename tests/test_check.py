@@ -174,3 +174,23 @@ def test_ids_that_collide_are_an_error(tmp_path: Path) -> None:
     assert [(problem.severity, problem.message) for problem in found(tmp_path, text)] == [
         ("error", "two cases have the id t[a-b-c]")
     ]
+
+
+def test_a_rule_implied_by_one_over_more_facts_is_reported(tmp_path: Path) -> None:
+    wide = "n == 1 and (torch_version is None or (gpu_count > 2))"
+    assert warnings(tmp_path, rules(wide, "n == 1 and torch_version is None")) == [
+        "12: the rule r1 is never the first to hold: wherever it does, an earlier one does too (r0)"
+    ]
+
+
+def test_a_value_that_rules_leave_nowhere_only_together_is_reported_with_those_needed(tmp_path: Path) -> None:
+    text = rules("n >= 2 and heads == 4", "n == 3 and comm == 'p2p'", "n == 3 and comm == 'a2a'")
+    assert warnings(tmp_path, text) == [
+        "8: no case with n=3 can run on any machine, because of r1 and r2 together"
+    ]
+
+
+def test_a_rule_that_is_kept_on_purpose_is_mentioned_with_why(tmp_path: Path) -> None:
+    text = rules("n > 2 and n < 2").replace("reason: x", "reason: x, kept: the same list elsewhere has it")
+    (problem,) = found(tmp_path, text)
+    assert (problem.severity, problem.hint) == ("info", "kept: the same list elsewhere has it")

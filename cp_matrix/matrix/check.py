@@ -86,7 +86,7 @@ def _nowhere(grid: Grid) -> Iterator[Problem]:
         return
     for axis in grid.test.axes:
         for names, mask in grid.assignments([axis.name], grid.included):
-            # One rule that skips a value altogether is meant to; that several do so together is easily missed.
+            # One rule that skips all of a value is meant to; several that do so together are easily missed.
             if not mask & left and len(rules := _needed(mask, held)) > 1:
                 message = f"no case with {axis.name}={names[axis.name]} can run on any machine"
                 yield _warning(axis.where, f"{message}, because of {' and '.join(rules)} together")

@@ -159,5 +159,9 @@ def _heard(library: Any) -> Iterator[list[str]]:
 
 
 def _refusal(name: str, said: Sequence[str]) -> bool | str:
+    """The last thing said about a backend, without the step of context parallelism it was said about."""
     reasons = [text for text in said if text.startswith(f"Disabling {name}")]
-    return " ".join(reasons[-1].removeprefix("Disabling ").split())[:200] if reasons else False
+    if not reasons:
+        return False
+    told = reasons[-1].removeprefix("Disabling ").partition(" (context-parallel per-step config")[0]
+    return " ".join(told.split())[:200]
