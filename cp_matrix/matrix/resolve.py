@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cp_matrix.errors import MatrixError, Problem, UsageError
+from cp_matrix.errors import MatrixError, Problem
 from cp_matrix.matrix.case import Scalar, Value
 from cp_matrix.matrix.decide import TOO_FEW_PLACES
 from cp_matrix.matrix.expand import MAX_WORLD_SIZE, Grid, typed
-from cp_matrix.matrix.facts import FACTS, read_facts
+from cp_matrix.matrix.facts import FACTS
 from cp_matrix.matrix.loaded import (
     DERIVED,
     Axis,
@@ -23,19 +23,17 @@ from cp_matrix.matrix.loaded import (
     LoadedMatrix,
     LoadedTest,
     Rule,
-    Variant,
 )
 from cp_matrix.matrix.predicates import RESERVED, Expression, ExpressionError, Template, unknown_name_hint
 from cp_matrix.matrix.query import QUERY_FAILED, Query
+from cp_matrix.matrix.resolve_extras import resolve_query, resolve_variants
 from cp_matrix.matrix.source import KeyPath, Source
 from cp_matrix.matrix.trial import try_expression
 
 if TYPE_CHECKING:
-    from cp_matrix.matrix.schema import AxisModel, Excluded, Matrix, QueryModel, SkipRule, TestModel
+    from cp_matrix.matrix.schema import AxisModel, Excluded, Matrix, SkipRule, TestModel
 
 DEFAULT_TIMEOUT = 300.0
-#: Words of ``--variant`` that mean something already.
-RESERVED_VARIANTS = ("all", "default")
 #: The row of a table that other rows take missing fields from.
 DEFAULTS_ROW = "defaults"
 
@@ -45,7 +43,7 @@ def resolve(model: Matrix, source: Source, path: Path) -> tuple[LoadedMatrix | N
     resolver = _Resolver(model, source)
     tests = [resolver.test(name, test) for name, test in model.tests.items()]
     name = model.name or re.sub(r"[^A-Za-z0-9_.]", "_", path.stem)
-    variants = resolver.variants()
+    variants = resolve_variants(resolver, model)
     matrix = LoadedMatrix(name, path, tuple(filter(None, tests)), model.default, model.description, variants)
     return (matrix if matrix.tests else None), resolver.problems
 
@@ -112,7 +110,7 @@ class _Resolver:
                     excludes.append(exclude)
                     exclusions.append((exclude.condition, (*at, "if")))
             for index, asked in enumerate(shared.queries):
-                query, parts = self.query((*start, "queries", index), asked, known)
+                query, parts = resolve_query(self, (*start, "queries", index), asked, known)
                 queries += [query] if query is not None else []
                 asking += parts
             for index, skip in enumerate(shared.skip):
@@ -280,62 +278,6 @@ class _Resolver:
         default = f"{'default' if inherited else 'rule'}-{index + 1}"
         where = self.source.where(path)
         return Rule(model.id or default, condition, reason, where, inherited, model.kept)
-
-    def query(
-        self, at: KeyPath, model: QueryModel, known: Mapping[str, Any]
-    ) -> tuple[Query | None, list[tuple[Expression, KeyPath]]]:
-        """A query, or None where something is wrong with it; and its expressions with their places."""
-        before = len(self.problems)
-        places: list[tuple[Expression, KeyPath]] = []
-        texts: dict[str, tuple[Any, KeyPath]] = {
-            name: (name, (*at, "pass", index)) for index, name in enumerate(model.names)
-        }
-        for name, value in model.arguments.items():
-            if name in texts:
-                self.problem((*at, "arguments", name), f"the argument {name!r} is passed already", key=True)
-            texts[name] = (value, (*at, "arguments", name))
-        when = self.part((*at, "when"), model.when, known, places) if model.when is not None else None
-        arguments = {name: self.part(path, value, known, places) for name, (value, path) in texts.items()}
-        if len(self.problems) > before:
-            return None, []
-        condition = when if isinstance(when, Expression) else None
-        return Query(model.ask, arguments, condition, self.source.where((*at, "ask"))), places
-
-    def part(
-        self,
-        path: KeyPath,
-        value: Scalar,
-        known: Mapping[str, Any],
-        places: list[tuple[Expression, KeyPath]],
-    ) -> Expression | Scalar:
-        """An argument of a query: text is an expression, anything else stands for itself."""
-        if not isinstance(value, str):
-            return value
-        expression = self.expression(path, value, known, facts=True)
-        if expression is not None:
-            if "available" in expression.names:
-                self.problem(path, "a query cannot ask for available(): it is what answers that")
-            places.append((expression, path))
-        return expression
-
-    def variants(self) -> tuple[Variant, ...]:
-        """The declared variants."""
-        found = []
-        for name, model in self.model.variants.items():
-            at: KeyPath = ("variants", name)
-            if name in RESERVED_VARIANTS:
-                self.problem(at, f"a variant cannot be called {name!r}", "choose another name", key=True)
-            for fact, value in model.facts.items():
-                if fact not in FACTS:
-                    self.problem((*at, "facts", fact), f"unknown fact {fact!r}", _near(fact, FACTS), key=True)
-                    continue
-                try:
-                    read_facts({fact: value})
-                except UsageError as error:
-                    self.problem((*at, "facts", fact), error.message)
-            environment = tuple(model.environment.items())
-            found.append(Variant(name, environment, model.facts, model.description))
-        return tuple(found)
 
     def rule_ids(self, test: str, rules: Iterable[Rule]) -> None:
         seen = dict.fromkeys((TOO_FEW_PLACES, QUERY_FAILED), "the built-in rule")
