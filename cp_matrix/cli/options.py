@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cp_matrix.plan import Plan
 
 #: How the ids of repetitions end; each of them runs the same case.
+_VARIANT = re.compile(r"\]@(\w+)(?:#\d+)?$")
 _REPETITION = re.compile(r"(\](?:@\w+)?)#\d+$")
 
 
@@ -71,19 +72,14 @@ class Chosen:
         words = ["cp-matrix", "run", *self.named, case]
         if self.request.essential:
             words.append("--essential")
-        if self.request.variants != ("default",) and (variant := _variant_of(case)):
-            words += ["--variant", variant]
+        if self.request.variants != ("default",) and "[" not in case:
+            # A hash does not say which variant it is of; an id does.
+            words += ["--variant", "all"]
         if self.request.device != "auto":
             words += ["--device", self.request.device]
         if self.request.ranks_per_gpu is not None:
             words += ["--ranks-per-gpu", str(self.request.ranks_per_gpu)]
         return shlex.join(words)
-
-
-def _variant_of(case: str) -> str:
-    """The word of ``--variant`` that finds a case, given its id or hash; empty where none is needed."""
-    _, at, variant = case.rpartition("]@")
-    return variant if at else "" if "[" in case else "all"
 
 
 def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -225,7 +221,7 @@ def choose(request: Request) -> Chosen:
         essential=request.essential,
         # A library is not asked about cases that nobody wants.
         answers=None if selection else answers,
-        variants=request.variants,
+        variants=tuple(dict.fromkeys((*request.variants, *_named_variants(words.cases)))),
     )
     try:
         selected = select(plan, selection)
@@ -234,6 +230,12 @@ def choose(request: Request) -> Chosen:
     if selection:
         selected = settle(selected, matrices, machine, answers)
     return Chosen(matrices, facts, selected, request, named, machine, answers)
+
+
+def _named_variants(cases: Iterable[str]) -> list[str]:
+    """The variants of ids that end in one; asking for such a case asks for its variant."""
+    found = [_VARIANT.search(case) for case in cases]
+    return [match[1] for match in found if match is not None]
 
 
 def load_matrices(paths: Sequence[Path]) -> tuple[LoadedMatrix, ...]:
