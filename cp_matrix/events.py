@@ -31,6 +31,8 @@ class RunStarted(_Event, frozen=True, kw_only=True, tag="run_started"):
     skipped: int
     #: How many ranks may be alive at once.
     places: int
+    #: Whether what cases changed was put back (``restore``) or met the next case (``off``).
+    isolation: str = "restore"
 
 
 class LaunchStarted(_Event, frozen=True, kw_only=True, tag="launch_started"):

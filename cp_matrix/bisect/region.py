@@ -72,7 +72,7 @@ def explore(
     most: int,
     say: Callable[[str], None],
 ) -> Region:
-    """Try other cases until the description of what fails withstands a round of challenges.
+    """Try other cases: all of them, or until the description of what fails withstands a round of challenges.
 
     Args:
         cases: all of the victim's test; None for one that cannot run here.
@@ -99,7 +99,8 @@ def explore(
         if not chosen:
             break
         attempt(chosen)
-        if axes.describe(centre, failed, passed) == boxes and len(chosen) == CHALLENGES:
+        withstood = axes.describe(centre, failed, passed) == boxes
+        if withstood and len(chosen) == CHALLENGES and len(runnable) > most:
             break
     return Region(
         names=tuple(victim.axes),

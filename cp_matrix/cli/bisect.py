@@ -306,6 +306,8 @@ class Bisection:
             words += ["--isolation", spec.isolation.value]
         if spec.seed != 1234:
             words += ["--seed", str(spec.seed)]
+        if self._history.attempt.outcome.value == "crashed":
+            words += ["--retries", "0"]
         if self._settings.timeout is not None:
             words += ["--timeout", f"{self._settings.timeout:g}"]
         if self._chosen.facts["device"] == "cpu" and self._chosen.facts["gpu_count"]:

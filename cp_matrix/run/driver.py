@@ -142,6 +142,7 @@ class Driver:
                 runnable=len(self._plan.runnable),
                 skipped=len(self._plan.cases) - len(self._plan.runnable),
                 places=len(self._slots.places),
+                isolation=self._options.isolation.value,
             )
         )
         for notice in notices:
