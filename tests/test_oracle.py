@@ -58,6 +58,23 @@ class Yes:
         return {"FlashAttention": True, "FusedAttention": True}
 
 
+class Hopper:
+    """The little of the library's own rules that decides these matrices on compute capability 9.0.
+
+    2.17 has heads of two sizes in FlashAttention 3 only; FP8 needs a newer GPU.
+    """
+
+    def __init__(self, unequal_heads: bool) -> None:
+        self.unequal_heads = unequal_heads
+
+    def answer(self, question: Question) -> Answer:
+        given = question.arguments
+        return {
+            "FlashAttention": self.unequal_heads or given["head_dim_qk"] == given["head_dim_v"],
+            "FusedAttention": given["dtype"] != "fp8",
+        }
+
+
 def asked(plan: Plan) -> dict[str, tuple[Question, ...]]:
     """What was asked for each case, by id; most cases are decided without."""
     assert isinstance(plan.cases, DecidedCases)
@@ -159,6 +176,26 @@ def test_the_models_and_axes_are_upstreams(version: str) -> None:
 )
 def test_a_matrix_expands_to_as_many_cases_as_published(name: str, essential: bool, expanded: int) -> None:
     assert len(make_plan([matrix(name)], {}, essential=essential).cases) == expanded
+
+
+@pytest.mark.parametrize(
+    ("name", "essential", "flash_attn_3", "counts"),
+    [
+        ("transformer_engine_2_17", True, None, {2: 34, 4: 4}),
+        ("transformer_engine_2_17", True, "3.0.0", {2: 36, 4: 5}),
+        ("transformer_engine_2_17", False, None, {2: 288, 4: 40}),
+        ("transformer_engine_2_17", False, "3.0.0", {2: 300, 4: 48}),
+        ("transformer_engine", True, None, {2: 40, 4: 10}),
+        ("transformer_engine", True, "3.0.0", {2: 48, 4: 10}),
+    ],
+)
+def test_as_many_cases_run_on_hopper_as_published(
+    name: str, essential: bool, flash_attn_3: str | None, counts: dict[int, int]
+) -> None:
+    facts = {**HOPPER, "flash_attn_3_version": flash_attn_3}
+    library = Hopper(unequal_heads=flash_attn_3 is not None or name == "transformer_engine")
+    plan = make_plan([matrix(name)], facts, essential=essential, answers=library)
+    assert Counter(case.world_size for case in plan.runnable) == counts
 
 
 @pytest.mark.parametrize("name", MATRICES)
