@@ -14,6 +14,7 @@ import random
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
-from cp_matrix.worker import precision
+from cp_matrix.worker import precision, services
 from cp_matrix.worker.leaks import (
     CHILD_PROCESSES,
     PROCESS_GROUPS,
@@ -37,10 +38,6 @@ from cp_matrix.worker.leaks import (
 from cp_matrix.worker.record import LEAK_LIMIT, message_of, shortened
 
 EVERYTHING = Restoring()
-#: Written by libraries as they load or run, on purpose and once; not a case's doing.
-_QUIET_VARIABLES = frozenset(
-    {"TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_MODULE_LOADING", "KINETO_LOG_LEVEL"}
-)
 
 
 @dataclass(frozen=True)
@@ -130,11 +127,20 @@ def _children() -> frozenset[int]:
 
 
 def _command_of(pid: int) -> str:
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return "?"
-    return b" ".join(words).decode("utf-8", "replace").strip()[:80] or "?"
+    """The command line of a child, or empty if it has ended."""
+    for _ in range(20):
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            ended = (
+                Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] in "ZX"
+            )
+        except OSError:
+            return ""
+        command = b" ".join(words).decode("utf-8", "replace").strip()
+        if command or ended:
+            return command
+        time.sleep(0.005)  # between two programs (execve) a process has no command line
+    return "?"
 
 
 def _process_groups() -> frozenset[str]:
@@ -190,10 +196,13 @@ class Snapshot:
             *_stop_timers(restoring),
         ]
         for thread in threading.enumerate():
-            if (thread.ident or 0) not in self.threads:
+            if (thread.ident or 0) not in self.threads and thread.name not in services.THREADS:
                 leaks.append(Leak(RUNNING_THREADS, f"thread {thread.name!r} is still running"))
         for pid in _children() - self.children:
-            leaks.append(Leak(CHILD_PROCESSES, f"child process {pid} is still running: {_command_of(pid)}"))
+            command = _command_of(pid)
+            if not command or services.is_service(command):
+                continue
+            leaks.append(Leak(CHILD_PROCESSES, f"child process {pid} is still running: {command[:80]}"))
             if CHILD_PROCESSES in restoring:
                 with contextlib.suppress(ProcessLookupError):  # it has ended since
                     os.kill(pid, signal.SIGKILL)
@@ -220,7 +229,7 @@ class Snapshot:
         now = dict(os.environ)
         for name in sorted(now.keys() | self.environment.keys()):
             before, after = self.environment.get(name), now.get(name)
-            if before == after:
+            if before == after or (before is None and name in services.VARIABLES):
                 continue
             kind = environment_variable(name)
             if kind in restoring:
@@ -228,8 +237,6 @@ class Snapshot:
                     del os.environ[name]
                 else:
                     os.environ[name] = before
-            if before is None and name in _QUIET_VARIABLES:
-                continue
             change = "changed" if before is not None else "set"
             what = "was removed" if after is None else f"was {change} to {after!r}"
             leaks.append(Leak(kind, f"{kind} {what}"))
