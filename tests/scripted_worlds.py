@@ -22,8 +22,9 @@ from cp_matrix.matrix.case import Case
 from cp_matrix.plan import Plan, PlannedCase, Skip
 from cp_matrix.results import CaseResult, RankError, RankRecord
 from cp_matrix.run import driver, world
-from cp_matrix.run.driver import Driver, Options
+from cp_matrix.run.driver import Driver
 from cp_matrix.run.folder import RunFolder
+from cp_matrix.run.options import Options
 from cp_matrix.run.policy import Limits, Rules
 from cp_matrix.run.slots import Slots
 

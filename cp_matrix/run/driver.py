@@ -12,7 +12,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 
 from cp_matrix import events
@@ -23,6 +23,7 @@ from cp_matrix.results import CaseResult, Verdict
 from cp_matrix.run import policy
 from cp_matrix.run.folder import RunFolder
 from cp_matrix.run.ledger import Ledger, Observer
+from cp_matrix.run.options import Options
 from cp_matrix.run.queue import Queue, Work, WorldKind
 from cp_matrix.run.slots import Slots
 from cp_matrix.run.starts import (
@@ -37,33 +38,6 @@ from cp_matrix.run.starts import (
 from cp_matrix.run.world import World
 
 _TURN = 0.003
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a plan is to be carried out.
-
-    Attributes:
-        batch_size: cases a world may take; infinity for a pool.
-        start: ``warm`` or ``cold``.
-        jobs: worlds that may be alive at once, or None for as many as fit.
-        maxfail: stop after this many bad verdicts, or None.
-        timeout: seconds a case may take, instead of what it declares; or None.
-        start_timeout: seconds until all ranks of a world must be ready.
-        seed: given to every case.
-    """
-
-    batch_size: float
-    start: str
-    jobs: int | None
-    maxfail: int | None
-    rules: policy.Rules
-    limits: policy.Limits
-    timeout: float | None
-    start_timeout: float
-    seed: int
-    import_path: tuple[str, ...] = ()
-    isolation: Isolation = Isolation.RESTORE
 
 
 class Driver:
