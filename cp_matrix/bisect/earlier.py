@@ -11,7 +11,7 @@ from cp_matrix.bisect.ddmin import Part, minimise
 from cp_matrix.bisect.evidence import Evidence
 from cp_matrix.bisect.lists import Lists
 from cp_matrix.bisect.oracle import Oracle
-from cp_matrix.bisect.sequential import Test, coincidence
+from cp_matrix.bisect.sequential import RateTest, coincidence
 from cp_matrix.mailbox import Isolation
 
 
@@ -47,12 +47,12 @@ class Found:
 
 
 def find_culprits(
-    lists: Lists, oracle: Oracle, test: Test, doubt: float, say: Callable[[str], None]
+    lists: Lists, oracle: Oracle, test: RateTest, doubt: float, say: Callable[[str], None]
 ) -> Culprits:
     """Reduce the history to what is needed, and make sure of it.
 
     Args:
-        test: tells lists that fail from those that do not; one run decides where it is ``Test.certain``.
+        test: tells lists that fail from those that do not; one run decides where it is ``RateTest.certain``.
         doubt: how likely a coincidence may be.
 
     Raises:
@@ -69,6 +69,8 @@ def find_culprits(
     part = minimise(len(lists.before), first_failing)
     evidence = lists.part(part)
     explanations = math.comb(len(lists.before), len(part))
+    # What led to a part is no proof of it: it has to fail once more.
+    oracle.observe((evidence, evidence.tally.runs + 1))
     while True:
         chance = coincidence(*lists.compared(part), explanations=explanations)
         if test.is_certain and (evidence.tally.passed or lists.alone.failed):
@@ -79,7 +81,7 @@ def find_culprits(
         oracle.observe((evidence, runs[0] + 1), (lists.alone, runs[1] + 1))
 
 
-def find_leaks(lists: Lists, oracle: Oracle, culprits: Culprits, test: Test) -> Found:
+def find_leaks(lists: Lists, oracle: Oracle, culprits: Culprits, test: RateTest) -> Found:
     """Put back each thing that the culprits left, in turn, and see whether the victim passes then."""
     evidence = culprits.evidence
     left = next((run.left for run in evidence.runs if run.left), ())

@@ -13,7 +13,7 @@ from cp_matrix.bisect.lists import Lists
 from cp_matrix.bisect.oracle import Oracle
 from cp_matrix.bisect.probe import StoppedError
 from cp_matrix.bisect.region import explore
-from cp_matrix.bisect.sequential import Tally, Test, interval
+from cp_matrix.bisect.sequential import RateTest, Tally, coincidence, interval
 from cp_matrix.bisect.verdict import Answer, Cause, rate_text
 from cp_matrix.matrix.case import Case
 
@@ -21,6 +21,8 @@ from cp_matrix.matrix.case import Case
 FIRST_RUNS = 2
 #: Failures after which the rate of a case that fails only sometimes is known well enough to search by.
 ENOUGH_FAILURES = 4
+#: How surely a rate is at least what a search takes it for.
+LIKELY = 0.8
 #: A rate below this is not told from "never" by any number of runs that somebody would wait for.
 LOWEST_RATE = 0.02
 
@@ -88,10 +90,10 @@ class Investigation:
         if alone.failed == FIRST_RUNS:
             self._oracle.observe((alone, FIRST_RUNS + 1))
             if not alone.tally.passed:
-                return self._itself(Test.certain(self._wishes.doubt))
+                return self._itself(RateTest.certain(self._wishes.doubt))
         if self._lists.before and not whole.tally.passed and not alone.failed:
             try:
-                return self._earlier(Test.certain(self._wishes.doubt))
+                return self._earlier(RateTest.certain(self._wishes.doubt))
             except ContradictionError:
                 self._say(
                     "it does not fail every time: from here on, lists are run until their rate is known"
@@ -108,20 +110,29 @@ class Investigation:
             return self._never()
         if not self._lists.before:
             return self._itself(self._test(whole.tally, Tally()))
-        rate = whole.tally.rate
-        as_often = Test(max(LOWEST_RATE / 2, rate / 8), 0.75 * rate, self._wishes.doubt / 2)
+        # Runs ended at a failure, so the rate they show is rather too high.
+        rate, _ = interval(whole.tally, LIKELY)
+        as_often = RateTest(max(LOWEST_RATE / 2, rate / 8), max(LOWEST_RATE, rate), self._wishes.doubt / 2)
         fails_alone = self._oracle.first_failing([alone], as_often) is not None
+        while fails_alone and whole.tally.rate > 1.5 * alone.tally.rate and self._may_be_coincidence():
+            self._oracle.observe((whole, whole.tally.runs + 1), (alone, alone.tally.runs + 1))
         self._say(f"alone: fails {self._rate(alone.tally)}")
-        if fails_alone:
+        if fails_alone and coincidence(whole.tally, alone.tally) > self._wishes.doubt:
             return self._itself(self._test(whole.tally + alone.tally, Tally()))
         return self._earlier(self._test(whole.tally, alone.tally))
 
-    def _test(self, fails: Tally, passes: Tally) -> Test:
+    def _may_be_coincidence(self) -> bool:
+        """Whether more runs may show that the history matters although it fails alone as well."""
+        whole, alone = self._lists.whole.tally, self._lists.alone.tally
+        unclear = coincidence(whole, alone) > self._wishes.doubt
+        return unclear and max(whole.runs, alone.runs) < self._wishes.repeat
+
+    def _test(self, fails: Tally, passes: Tally) -> RateTest:
         """Tells lists that fail about as often as ``fails`` from those that fail like ``passes``."""
         low = max(LOWEST_RATE, (passes.failed + 0.5) / (passes.runs + 1) if passes.runs else 0.0)
         high = min(0.98, 0.75 * fails.rate + 0.25 * passes.rate)
         questions = 4 + 2 * math.log2(1 + len(self._lists.before))
-        return Test(min(low, high / 2), high, self._wishes.doubt / questions)
+        return RateTest(min(low, high / 2), high, self._wishes.doubt / questions)
 
     # Answers.
 
@@ -139,7 +150,7 @@ class Investigation:
             ),
         )
 
-    def _earlier(self, test: Test) -> Answer:
+    def _earlier(self, test: RateTest) -> Answer:
         lists = self._lists
         culprits = find_culprits(lists, self._oracle, test, self._wishes.doubt, self._say)
         cases = culprits.evidence.probe.cases[:-1]
@@ -157,7 +168,7 @@ class Investigation:
             command=self._command((*cases, lists.victim), rate.rate),
         )
         if culprits.chance > self._wishes.doubt:
-            return answer
+            return self._itself(test) if lists.alone.failed else answer
         self._say(f"found: {names}")
         found = find_leaks(lists, self._oracle, culprits, test)
         return replace(
@@ -169,7 +180,7 @@ class Investigation:
             curing=found.curing,
         )
 
-    def _itself(self, test: Test) -> Answer:
+    def _itself(self, test: RateTest) -> Answer:
         lists, alone = self._lists, self._lists.alone.tally
         details = [f"alone: fails {self._rate(alone)}"]
         if lists.before:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from cp_matrix.bisect.evidence import Cache, Evidence, Failure, Key, key_of
 from cp_matrix.bisect.probe import Probe, Probes
-from cp_matrix.bisect.sequential import Test
+from cp_matrix.bisect.sequential import RateTest
 
 
 class Oracle:
@@ -49,7 +49,7 @@ class Oracle:
         evidence = [one for one, _ in wanted]
         self._drive(evidence, lambda place: max(0, wanted[place][1] - evidence[place].tally.runs))
 
-    def first_failing(self, evidence: Sequence[Evidence], test: Test) -> int | None:
+    def first_failing(self, evidence: Sequence[Evidence], test: RateTest) -> int | None:
         """The place of one that fails; of several found at once, the first."""
         answers: list[bool | None] = [None] * len(evidence)
 
@@ -62,7 +62,7 @@ class Oracle:
         self._drive(evidence, needed, lambda: any(answers))
         return answers.index(True) if True in answers else None
 
-    def answers(self, evidence: Sequence[Evidence], test: Test) -> list[bool | None]:
+    def answers(self, evidence: Sequence[Evidence], test: RateTest) -> list[bool | None]:
         """For each, whether it fails; None where it shows something else."""
 
         def needed(place: int) -> int:
@@ -72,7 +72,7 @@ class Oracle:
         self._drive(evidence, needed)
         return [None if one.is_unclear else self._answer(one, test) for one in evidence]
 
-    def _answer(self, evidence: Evidence, test: Test) -> bool | None:
+    def _answer(self, evidence: Evidence, test: RateTest) -> bool | None:
         answer = test.answer(evidence.tally)
         if answer is None and evidence.tally.runs >= self.repeat:
             if evidence.label not in self.guessed:

@@ -9,7 +9,7 @@ from cp_matrix.bisect import axes
 from cp_matrix.bisect.axes import Box, Point
 from cp_matrix.bisect.oracle import Oracle
 from cp_matrix.bisect.probe import Probe
-from cp_matrix.bisect.sequential import Test
+from cp_matrix.bisect.sequential import RateTest
 from cp_matrix.matrix.case import Case
 
 #: Cases that are tried at a time to prove a description wrong.
@@ -68,7 +68,7 @@ def explore(
     victim: Case,
     cases: Mapping[Point, Case | None],
     oracle: Oracle,
-    test: Test,
+    test: RateTest,
     most: int,
     say: Callable[[str], None],
 ) -> Region:

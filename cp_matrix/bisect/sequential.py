@@ -65,7 +65,7 @@ def _solve(increasing: Callable[[float], float]) -> float:
 
 
 @dataclass(frozen=True)
-class Test:
+class RateTest:
     """A sequential probability ratio test (Wald 1945) of two failure rates.
 
     Attributes:
@@ -79,7 +79,7 @@ class Test:
     error: float
 
     @classmethod
-    def certain(cls, error: float) -> Test:
+    def certain(cls, error: float) -> RateTest:
         """For what fails always or never: one run is the answer."""
         return cls(error, 1 - error, error)
 
