@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -245,8 +245,10 @@ class Probes:
     def _places(self, size: int) -> tuple[Slots, tuple[str, ...]] | None:
         """The places the recorded world had, where they are free; else any."""
         recorded = self._settings.spec.devices
-        if len(recorded) == size and not self._slots.taken and set(recorded) <= set(self._slots.places):
-            return replace(self._slots, taken=recorded), recorded
+        if len(recorded) == size and Counter(recorded) <= Counter(self._slots.places) - Counter(
+            self._slots.taken
+        ):
+            return replace(self._slots, taken=(*self._slots.taken, *recorded)), recorded
         return self._slots.allocate(size)
 
     def _feed(self, running: _Running) -> None:
