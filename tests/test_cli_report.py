@@ -38,6 +38,12 @@ def test_the_verdicts_and_the_files_are_printed(folder: Path, capsys: pytest.Cap
     ]
 
 
+def test_the_command_of_a_failure_names_the_matrix_that_was_run(folder: Path) -> None:
+    (folder / "environment.json").write_text(json.dumps({"alone": {"named": ["my own.yaml"]}}))
+    report(folder)
+    assert f"cp-matrix run 'my own.yaml' '{FAILED}'" in (folder / "summary.md").read_text()
+
+
 def test_a_run_that_was_killed_has_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     killed = save(sample_run(tmp_path, finished=False), tmp_path)
     report(killed)

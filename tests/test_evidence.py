@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cp_matrix.report.evidence import culprit, deciding, details, error_line, metrics_table, worst
+from cp_matrix.report.evidence import details, error_line, metrics_table, worst
 from cp_matrix.results import Attempt, CaseResult, RankError, RankRecord, TensorError, Verdict
 
 CASE = "t[a]"
@@ -23,32 +23,6 @@ def result(verdict: Verdict) -> CaseResult:
 
 def tensor(name: str, max_abs: float | None) -> TensorError:
     return TensorError(name, max_abs, max_abs, 1e-5, 1e-5, None, max_abs is not None)
-
-
-def test_the_last_attempt_with_the_verdict_decides() -> None:
-    crashed, failed, passed = attempt(Verdict.CRASHED), attempt(Verdict.FAILED, 2), attempt(Verdict.PASSED, 3)
-    assert deciding(result(Verdict.FAILED), [crashed, failed, passed]) is failed
-
-
-def test_a_verdict_no_attempt_shares_rests_on_the_last_bad_one() -> None:
-    crashed, passed = attempt(Verdict.CRASHED), attempt(Verdict.PASSED, 2)
-    assert deciding(result(Verdict.NOT_RUN), [crashed, passed]) is crashed
-
-
-def test_no_attempt_decides_nothing() -> None:
-    assert deciding(result(Verdict.NOT_RUN), []) is None
-
-
-def test_the_named_rank_is_the_culprit() -> None:
-    ranks = (record(0, error="later"), record(1, error="first"))
-    found = culprit(attempt(Verdict.FAILED, rank=1, ranks=ranks))
-    assert found is ranks[1]
-
-
-def test_without_a_named_rank_the_first_to_fail_is_the_culprit() -> None:
-    ranks = (record(0, error="later", started=5.0), record(1, error="first", started=1.0), record(2))
-    found = culprit(attempt(Verdict.FAILED, ranks=ranks))
-    assert found is ranks[1]
 
 
 def test_a_survivor_is_not_blamed_for_a_rank_that_was_lost() -> None:

@@ -5,7 +5,6 @@ from fake_run import MESSAGE, TRACEBACK, FakeRun
 
 from cp_matrix.report.phrases import (
     closing_line,
-    decisive,
     devices,
     duration,
     headline,
@@ -86,14 +85,10 @@ def test_a_headline_does_not_name_its_rank_twice() -> None:
     assert headline(FakeRun.crashed("t[a]")) == "rank 0: SIGSEGV"
 
 
-def test_the_attempt_that_ended_like_the_case_is_decisive() -> None:
-    attempts = [FakeRun.failed("t[a]"), FakeRun.crashed("t[a]"), FakeRun.attempt("t[a]", Verdict.PASSED)]
-    assert decisive(CaseResult("t[a]", "", Verdict.FAILED), attempts) is attempts[0]
-
-
-def test_where_no_attempt_ended_like_the_case_the_last_bad_one_is_decisive() -> None:
-    attempts = [FakeRun.failed("t[a]"), FakeRun.crashed("t[a]"), FakeRun.attempt("t[a]", Verdict.PASSED)]
-    assert decisive(CaseResult("t[a]", "", Verdict.TIMEOUT), attempts) is attempts[1]
+def test_a_headline_with_several_ranks_in_its_reason_is_left_as_it_is() -> None:
+    reason = "no result from ranks 0, 1 within 4 s"
+    attempt = FakeRun.attempt("t[a]", Verdict.TIMEOUT, rank=1, reason=reason)
+    assert headline(attempt) == reason
 
 
 def test_without_attempts_the_results_own_reason_tells_why() -> None:

@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from cp_matrix.matrix.loaded import LoadedMatrix
     from cp_matrix.matrix.query import Answers
     from cp_matrix.plan import Plan
+    from cp_matrix.report.alone import Alone
 
-#: How the ids of repetitions end; each of them runs the same case.
 _VARIANT = re.compile(r"\]@(\w+)(?:#\d+)?$")
-_REPETITION = re.compile(r"(\](?:@\w+)?)#\d+$")
 
 
 @dataclass(frozen=True)
@@ -66,20 +65,21 @@ class Chosen:
     machine: Mapping[str, Any] = field(default_factory=dict)
     answers: Answers | None = None
 
+    @property
+    def alone(self) -> Alone:
+        """What makes the command line that runs one of the cases."""
+        from cp_matrix.report.alone import Alone
+
+        options = ["--essential"] if self.request.essential else []
+        if self.request.device != "auto":
+            options += ["--device", self.request.device]
+        if self.request.ranks_per_gpu is not None:
+            options += ["--ranks-per-gpu", str(self.request.ranks_per_gpu)]
+        return Alone(self.named, tuple(options), self.request.variants != ("default",))
+
     def command(self, case: str) -> str:
         """The command line that runs one case, given its id or hash, ready for a shell."""
-        case = _REPETITION.sub(r"\1", case)
-        words = ["cp-matrix", "run", *self.named, case]
-        if self.request.essential:
-            words.append("--essential")
-        if self.request.variants != ("default",) and "[" not in case:
-            # A hash does not say which variant it is of; an id does.
-            words += ["--variant", "all"]
-        if self.request.device != "auto":
-            words += ["--device", self.request.device]
-        if self.request.ranks_per_gpu is not None:
-            words += ["--ranks-per-gpu", str(self.request.ranks_per_gpu)]
-        return shlex.join(words)
+        return shlex.join(self.alone(case))
 
 
 def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,9 +10,12 @@ import click
 
 from cp_matrix.errors import RunFolderError
 from cp_matrix.report import summary
-from cp_matrix.report.evidence import deciding, error_line
+from cp_matrix.report.alone import recorded_alone
+from cp_matrix.report.blame import deciding
+from cp_matrix.report.evidence import error_line
 from cp_matrix.report.folder import load, resolve
 from cp_matrix.report.junit import JUnitWriter
+from cp_matrix.report.printable import printable
 from cp_matrix.report.record import RunRecord
 from cp_matrix.report.text import one_line
 from cp_matrix.results import Verdict
@@ -43,7 +46,7 @@ def command(run: str, junit: Path | None, as_json: bool) -> None:
     for path in written:
         click.echo(str(path))
     for notice in record.notices:
-        click.echo(one_line(notice), err=True)
+        click.echo(printable(notice), err=True)
 
 
 def as_dict(record: RunRecord, folder: Path, reports: list[Path]) -> dict[str, Any]:
@@ -71,7 +74,7 @@ def _write(record: RunRecord, folder: Path, junit: Path | None) -> list[Path]:
         if junit is not None:
             junit.parent.mkdir(parents=True, exist_ok=True)
         JUnitWriter(record, path, folder).finish()
-        return [path] if junit is not None else [path, summary.write(record, folder)]
+        return [path] if junit is not None else [path, summary.write(record, folder, recorded_alone(folder))]
     except OSError as error:
         raise RunFolderError(
             f"the reports cannot be written: {error.strerror or error}",

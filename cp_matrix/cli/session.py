@@ -154,7 +154,7 @@ class Session:
             )
         if folder_is_writable:
             try:
-                summary.write(self._record, self._folder.path)
+                summary.write(self._record, self._folder.path, self._chosen.alone)
                 self._durations.add(self._seconds())
             except OSError as error:
                 problems.append(f"{self._folder.path}: a report cannot be written: {error.strerror or error}")
@@ -214,6 +214,8 @@ def _write_first(junit: JUnitWriter) -> None:
 def _environment(chosen: Chosen) -> dict[str, object]:
     import platform
 
+    import msgspec
+
     from cp_matrix import __version__
 
     prefixes = ("CUDA_", "CUDNN_", "NCCL_", "NVTE_", "TORCH", "PYTORCH_", "GLOO_", "OMP_", "LD_")
@@ -221,6 +223,7 @@ def _environment(chosen: Chosen) -> dict[str, object]:
         "cp_matrix": __version__,
         "command": sys.argv,
         "directory": str(Path.cwd()),
+        "alone": msgspec.to_builtins(chosen.alone),
         "python": platform.python_version(),
         "executable": sys.executable,
         "matrices": {matrix.name: str(matrix.path) for matrix in chosen.matrices},

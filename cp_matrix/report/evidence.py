@@ -5,30 +5,14 @@ The order is the order in which people need it: the failing rank first, then who
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
+from cp_matrix.report.blame import culprit
 from cp_matrix.report.text import cap, first_line, one_line
-from cp_matrix.results import Attempt, CaseResult, RankRecord, TensorError, Verdict
+from cp_matrix.results import Attempt, RankRecord, TensorError
 
 LINE_LIMIT = 1000
-
-
-def deciding(result: CaseResult, attempts: Sequence[Attempt]) -> Attempt | None:
-    """The attempt a verdict rests on: the last with that outcome, else the last that did not pass."""
-    for wanted in ([result.verdict], [Verdict.FAILED, Verdict.CRASHED, Verdict.TIMEOUT], list(Verdict)):
-        for attempt in reversed(attempts):
-            if attempt.outcome in wanted:
-                return attempt
-    return None
-
-
-def culprit(attempt: Attempt) -> RankRecord | None:
-    """The record of the rank to show first, or None where that rank left none."""
-    if attempt.rank is not None:
-        return next((record for record in attempt.ranks if record.rank == attempt.rank), None)
-    failed = [record for record in attempt.ranks if record.error is not None]
-    return min(failed, key=lambda record: record.started + record.seconds, default=None)
 
 
 def error_line(attempt: Attempt) -> str:

@@ -9,14 +9,13 @@ from pathlib import Path
 from rich.text import Text
 
 from cp_matrix.matrix.case import Case
+from cp_matrix.report.blame import culprit, deciding
 from cp_matrix.report.frames import innermost_frames, last_frames
 from cp_matrix.report.phrases import (
     STYLES,
-    decisive,
     duration,
     error_line,
     headline,
-    leading_record,
     ranks,
     several,
     word,
@@ -49,7 +48,7 @@ def failure(
     lead = f"{number}. {word(result.verdict).upper()} "
     shown_id = cut_middle(printable(case.id), None if width is None else max(width - len(lead), 8))
     lines = [Text.assemble((lead, STYLES[result.verdict]), (shown_id, "bold"))]
-    attempt = decisive(result, attempts)
+    attempt = deciding(result, attempts)
     if attempt is None:
         lines.append(_line(first_line(result.reason) or "no attempt was made"))
     else:
@@ -70,7 +69,7 @@ def typeable(case: Case) -> str:
 
 def _attempt(attempt: Attempt, folder: Path | None) -> list[Text]:
     lines = [_line(headline(attempt), "red")]
-    record = leading_record(attempt)
+    record = culprit(attempt)
     if record is not None and record.error is not None:
         message = printable_lines(record.error.message)[1:]
         lines += [_line(line, indent=5) for line in message[:MESSAGE_LINES]]

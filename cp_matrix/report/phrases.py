@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from cp_matrix.report.blame import culprit, deciding
 from cp_matrix.report.printable import first_line, printable
 from cp_matrix.report.record import RunRecord
-from cp_matrix.results import Attempt, CaseResult, RankError, RankRecord, Verdict
+from cp_matrix.results import Attempt, CaseResult, RankError, Verdict
 
 #: The order verdicts are shown in, with their rich styles.
 STYLES: dict[Verdict, str] = {
@@ -82,25 +84,13 @@ def devices(names: Sequence[str]) -> str:
     return printable(f"{label} x{times.pop()}" if len(times) == 1 else f"{label} x{len(names)}")
 
 
-def leading_record(attempt: Attempt) -> RankRecord | None:
-    """The record with the error that explains an attempt; None where its ``reason`` says more.
-
-    A rank was lost, for example, and the others left only the errors that this gave them.
-    """
-    wrong = sorted((record for record in attempt.ranks if record.error), key=lambda record: record.started)
-    if attempt.rank is None:
-        return wrong[0] if wrong else None
-    same = [record for record in wrong if record.rank == attempt.rank]
-    return same[0] if same else (wrong[0] if wrong and not attempt.reason else None)
-
-
 def headline(attempt: Attempt) -> str:
     """One line: the rank that failed first and its error, or how the attempt ended."""
-    record = leading_record(attempt)
+    record = culprit(attempt)
     if record is not None and record.error is not None:
         return f"rank {record.rank}: {error_line(record.error)}"
     reason = first_line(attempt.reason) or word(attempt.outcome)
-    if attempt.rank is not None and f"rank {attempt.rank}" not in reason:
+    if attempt.rank is not None and not re.search(rf"\branks? (\d+, )*{attempt.rank}\b", reason):
         return f"rank {attempt.rank}: {reason}"
     return reason
 
@@ -111,16 +101,9 @@ def error_line(error: RankError) -> str:
     return printable(error.type) + (f": {message}" if message else "")
 
 
-def decisive(result: CaseResult, attempts: Sequence[Attempt]) -> Attempt | None:
-    """The attempt that explains a result: the last that ended like it, else the last bad one."""
-    alike = [attempt for attempt in attempts if attempt.outcome is result.verdict]
-    bad = [attempt for attempt in attempts if attempt.outcome.is_bad]
-    return next((group[-1] for group in (alike, bad, attempts) if group), None)
-
-
 def why(result: CaseResult, attempts: Sequence[Attempt]) -> str:
     """One line for a result that is not a pass."""
-    attempt = decisive(result, attempts)
+    attempt = deciding(result, attempts)
     return headline(attempt) if attempt is not None else first_line(result.reason)
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from cp_matrix.mailbox import write_atomically
 from cp_matrix.matrix.case import Case
 from cp_matrix.report import evidence
+from cp_matrix.report.alone import Alone
+from cp_matrix.report.blame import deciding
 from cp_matrix.report.record import RunRecord
 from cp_matrix.report.text import cap, one_line
 from cp_matrix.results import CaseResult, Verdict
@@ -24,14 +26,10 @@ _NO_VERDICT = "no verdict"
 
 #: The command line that runs one case alone, from its id or hash.
 Command = Callable[[str], Sequence[str]]
+_ALONE = Alone()
 
 
-def run_alone(case: str) -> Sequence[str]:
-    """The command for a case of a matrix that is found by default."""
-    return ("cp-matrix", "run", case)
-
-
-def write(record: RunRecord, folder: Path, command: Command = run_alone) -> Path:
+def write(record: RunRecord, folder: Path, command: Command = _ALONE) -> Path:
     """Write ``summary.md`` into the run folder and return its path.
 
     Raises:
@@ -42,7 +40,7 @@ def write(record: RunRecord, folder: Path, command: Command = run_alone) -> Path
     return path
 
 
-def render(record: RunRecord, folder: Path, command: Command = run_alone) -> str:
+def render(record: RunRecord, folder: Path, command: Command = _ALONE) -> str:
     """The whole page. ``folder`` is where the logs it names are."""
     cases = {case.id: case for case in record.plan.runnable}
     blocks = [
@@ -120,7 +118,7 @@ def _failures(record: RunRecord, cases: dict[str, Case], folder: Path, command: 
 
 def _failure(record: RunRecord, result: CaseResult, folder: Path, command: Command) -> Iterator[str]:
     attempts = record.attempts_of(result.case)
-    attempt = evidence.deciding(result, attempts)
+    attempt = deciding(result, attempts)
     yield f"### {result.verdict.value} {_code(result.case)}"
     if attempt is None:
         return

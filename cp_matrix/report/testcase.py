@@ -19,6 +19,7 @@ import junit_xml
 from cp_matrix.matrix.case import Case
 from cp_matrix.plan import Skip
 from cp_matrix.report import evidence
+from cp_matrix.report.blame import culprit, deciding
 from cp_matrix.report.excerpt import excerpt, log_of
 from cp_matrix.report.text import cap, first_line, one_line
 from cp_matrix.results import Attempt, CaseResult, Verdict
@@ -114,7 +115,7 @@ def settled(
     """
     verdict = result.verdict
     limit = failed_limit if verdict.is_bad else min(PASSED_LIMIT, failed_limit)
-    decisive = evidence.deciding(result, attempts)
+    decisive = deciding(result, attempts)
     base = junit_xml.TestCase(
         one_line(case.id),
         classname=class_name(case),
@@ -166,7 +167,7 @@ def _problem(result: CaseResult, attempt: Attempt | None, folder: Path, limit: i
 
 
 def _type(attempt: Attempt, outcome: Verdict) -> str:
-    record = evidence.culprit(attempt)
+    record = culprit(attempt)
     if outcome is Verdict.FAILED and record is not None and record.error is not None and record.error.type:
         return one_line(record.error.type, 200)
     return _ERROR_TYPES.get(outcome, f"cp_matrix.{outcome.value}")
@@ -200,7 +201,7 @@ def _output(
 
 def _log(attempt: Attempt, folder: Path, limit: int) -> str:
     """What the rank to show first printed, under a line that names its whole log."""
-    record = evidence.culprit(attempt)
+    record = culprit(attempt)
     rank = attempt.rank if attempt.rank is not None else record.rank if record is not None else 0
     span = log_of(attempt, rank)
     if span is None:
@@ -220,7 +221,7 @@ def _properties(case: Case, result: CaseResult | None, attempts: Sequence[Attemp
         found["verdict"] = result.verdict.value
         found["flaky"] = str(result.flaky).lower()
     found["attempts"] = len(attempts)
-    decisive = evidence.deciding(result, attempts) if result is not None else None
+    decisive = deciding(result, attempts) if result is not None else None
     if decisive is not None:
         found["launch"] = decisive.launch
         found["position"] = decisive.position

@@ -1,0 +1,29 @@
+"""What a verdict rests on: which attempt, and which rank of it. Every report asks here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cp_matrix.results import Attempt, CaseResult, RankRecord
+
+
+def deciding(result: CaseResult, attempts: Sequence[Attempt]) -> Attempt | None:
+    """The attempt that explains a result: the last that ended like it, else the last bad one."""
+    alike = [attempt for attempt in attempts if attempt.outcome is result.verdict]
+    bad = [attempt for attempt in attempts if attempt.outcome.is_bad]
+    return next((group[-1] for group in (alike, bad, attempts) if group), None)
+
+
+def culprit(attempt: Attempt) -> RankRecord | None:
+    """The record with the error that explains an attempt; None where its ``reason`` says more.
+
+    A rank was lost, for example, and the others left only the errors that this gave them.
+    """
+    wrong = sorted(
+        (record for record in attempt.ranks if record.error is not None),
+        key=lambda record: (record.started + record.seconds, record.rank),
+    )
+    if attempt.rank is None:
+        return wrong[0] if wrong else None
+    named = next((record for record in wrong if record.rank == attempt.rank), None)
+    return named or (wrong[0] if wrong and not attempt.reason else None)
