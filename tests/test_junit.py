@@ -4,6 +4,7 @@ import json
 import resource
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -243,24 +244,27 @@ def test_the_end_of_a_run_tells_that_the_file_cannot_be_written(tmp_path: Path) 
         writer.finish()
 
 
-@pytest.fixture
+@contextmanager
 def small_files() -> Iterator[None]:
-    """Writing more than 4 KB fails, as on a full disk."""
+    """Writing more than 4 KB fails, as on a full disk; pytest's own output must not meet it."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    signal.signal(signal.SIGXFSZ, handler)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
-def test_a_disk_that_fills_up_leaves_the_last_whole_file(tmp_path: Path, small_files: None) -> None:
+def test_a_disk_that_fills_up_leaves_the_last_whole_file(tmp_path: Path) -> None:
     run = FakeRun([PASSED])
     writer = JUnitWriter(run.record, tmp_path / "junit.xml")
     writer.update(0.0)
     run.notice("x")
     run.record.plan = Plan(tuple(PlannedCase(run.case(f"ref[{n}]")) for n in range(1000)))
-    JUnitWriter(run.record, tmp_path / "junit.xml").update(0.0)
+    with small_files():
+        JUnitWriter(run.record, tmp_path / "junit.xml").update(0.0)
     assert ([path.name for path in tmp_path.iterdir()], read(tmp_path).get("tests")) == (["junit.xml"], "1")
 
 
