@@ -16,6 +16,8 @@ from cp_matrix.plan import Plan
 
 #: Facts that say nothing about what a machine can do.
 _OF_NO_WEIGHT = frozenset({"hostname", "notes", "gpus"})
+#: For a fact that rules may read and a profile leaves out.
+NOT_TOLD = "unknown"
 
 
 class Kind(Enum):
@@ -43,7 +45,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Difference:
-    """A fact with two values; None where it is not there or not told."""
+    """A fact with two values: None where there is no such thing, `NOT_TOLD` where nobody knows."""
 
     fact: str
     before: Any
@@ -51,14 +53,15 @@ class Difference:
 
 
 def differing_facts(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """The facts that differ: those that rules may read first, in their order, then the others by name."""
+    """The facts that differ: those that rules may read first, in their order, then by name the
+    others that both machines tell of."""
     declared = [name for name in FACTS if name in before or name in after]
-    others = sorted((before.keys() | after.keys()) - set(declared) - _OF_NO_WEIGHT)
-    return tuple(
-        Difference(name, before.get(name), after.get(name))
+    others = sorted((before.keys() & after.keys()) - set(declared) - _OF_NO_WEIGHT)
+    differences = (
+        Difference(name, before.get(name, NOT_TOLD), after.get(name, NOT_TOLD))
         for name in (*declared, *others)
-        if _plain(before.get(name)) != _plain(after.get(name))
     )
+    return tuple(one for one in differences if _plain(one.before) != _plain(one.after))
 
 
 def compare(before: Plan, after: Plan) -> tuple[Change, ...]:

@@ -54,3 +54,12 @@ def test_facts_that_rules_may_read_come_before_the_others() -> None:
         Difference("cudnn_version", "9.1", None),
         Difference("triton_version", "3", "4"),
     )
+
+
+def test_a_fact_that_is_left_out_is_unknown_and_not_absent() -> None:
+    found = differing_facts({"gpu_count": 8}, {"gpu_count": 8, "flash_attn_3_version": None})
+    assert found == (Difference("flash_attn_3_version", "unknown", None),)
+
+
+def test_what_no_rule_may_read_differs_only_where_both_tell_of_it() -> None:
+    assert differing_facts({}, {"triton_version": "3"}) == ()
