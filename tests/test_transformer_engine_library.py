@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from fake_transformer_engine import FP8, PARAMS, fake_library
@@ -111,6 +112,40 @@ def test_resetting_forgets_recipes_and_the_chosen_backend(monkeypatch: pytest.Mo
     te.reset_between_cases()
     assert library.quantization.FP8GlobalStateManager.resets == 1
     assert library.attention._attention_backends["attention_params"] is None
+
+
+def test_where_state_is_kept_the_library_need_not_decide_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CP_MATRIX_KEEP_STATE", "1")
+    for name in ("NVTE_FUSED_ATTN", "NVTE_FLASH_ATTN"):
+        monkeypatch.setenv(name, "0")
+    library = fake_library()
+    library.attention._attention_backends["attention_params"] = "of an earlier case"
+    with te.switched(library, problem_of(PARAMS)):
+        pass
+    assert (library.attention._attention_backends["attention_params"], os.environ["NVTE_FUSED_ATTN"]) == (
+        "of an earlier case",
+        "1",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        (
+            "attention backend",
+            lambda library: library.attention._attention_backends.update(attention_params="x"),
+        ),
+        ("FP8 state", lambda library: setattr(library.quantization.FP8GlobalStateManager, "resets", 7)),
+    ],
+)
+def test_state_that_changes_is_seen(monkeypatch: pytest.MonkeyPatch, name: str, change: Any) -> None:
+    library = fake_library()
+    monkeypatch.setitem(te.sys.modules, "transformer_engine.pytorch", library.pytorch)
+    monkeypatch.setattr(te, "load", lambda: library)
+    see, _ = te.STATES_BETWEEN_CASES[name]
+    before = see()
+    change(library)
+    assert see() != before
 
 
 @pytest.mark.skipif(

@@ -65,6 +65,14 @@ def test_state_of_a_suite_is_told_by_its_name(suite: ModuleType) -> None:
     assert watch.compare(NOTHING) == ["FP8 scale changed from 1 to 4"]
 
 
+def test_of_state_in_parts_the_changed_parts_are_told(suite: ModuleType) -> None:
+    suite.state.update(recipe="none")
+    suite.STATES_BETWEEN_CASES["FP8 scale"] = (lambda: dict(suite.state), suite.state.clear)
+    watch = Watch.take(SUITE)
+    suite.state.update(recipe="delayed")
+    assert watch.compare(NOTHING) == ["FP8 scale changed: recipe none to delayed"]
+
+
 @pytest.mark.parametrize(("restoring", "scale"), [(NOTHING, 4), (USUAL, 1)])
 def test_state_of_a_suite_is_reset_where_it_is_to_be_put_back(
     suite: ModuleType, restoring: Restoring, scale: int

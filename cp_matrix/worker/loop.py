@@ -276,6 +276,8 @@ def main(folder: str) -> None:
     with box.stacks_path(rank).open("w") as stacks:
         faulthandler.register(STACKS_SIGNAL, file=stacks, all_threads=True, chain=False)
         os.environ.update(spec.environment)
+        if spec.isolation is Isolation.OFF:
+            os.environ["CP_MATRIX_KEEP_STATE"] = "1"  # for suites that put things back by themselves
         sys.path[:0] = [path for path in spec.import_path if path not in sys.path]
         try:
             world, suite, ready = _start(box, spec, rank, inherited_torch)

@@ -1,7 +1,8 @@
 """Looking closer at what a case leaves behind, where that is worth its time: numbers, memory, suite state.
 
 A suite's module may name pieces of its own state in ``STATES_BETWEEN_CASES``: a dict from a name (``FP8
-state``) to a pair of functions, one that returns something comparable, one that resets it.
+state``) to a pair of functions, one that returns something comparable (of a dict, the changed items are
+shown), one that resets it.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Watch:
         for name, (read, reset) in _states(self.suite).items():
             before, after = self.states.get(name), _read(read)
             if before != after:
-                leaks.append(Leak(name, f"{name} changed from {before} to {after}"))
+                leaks.append(Leak(name, f"{name} changed{_change(before, after)}"))
                 if name in restoring:
                     reset()
         if RANDOM_NUMBERS not in restoring and self.numbers != _numbers():
@@ -77,6 +78,13 @@ def _read(read: Callable[[], object]) -> object:
         return read()
     except Exception as error:  # noqa: BLE001 - the suite's own code; that it fails is what is seen of the state
         return f"<{type(error).__name__}: {message_of(error)}>"
+
+
+def _change(before: object, after: object) -> str:
+    if isinstance(before, dict) and isinstance(after, dict):
+        names = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
+        return ": " + ", ".join(f"{name} {before.get(name)} to {after.get(name)}" for name in sorted(names))
+    return f" from {before} to {after}"
 
 
 def _numbers() -> tuple[object, ...]:

@@ -1,13 +1,14 @@
 """Transformer Engine's context-parallel attention against the same attention on one rank.
 
-`run_case` is the suite's function; `reset_between_cases` is called by the worker after each case.
+`run_case` is the suite's function; `reset_between_cases` is called by the worker after each case, which can
+also see and reset each of `STATES_BETWEEN_CASES`.
 The library is imported along with this package where it is installed, so that warm ranks inherit it;
 without it the package still imports, and a case says what to install.
 """
 
 from cp_matrix.suites.transformer_engine.case import run_case
-from cp_matrix.suites.transformer_engine.library import preload, reset_between_cases
+from cp_matrix.suites.transformer_engine.library import STATES_BETWEEN_CASES, preload, reset_between_cases
 
 preload()
 
-__all__ = ["reset_between_cases", "run_case"]
+__all__ = ["STATES_BETWEEN_CASES", "reset_between_cases", "run_case"]

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from cp_matrix.suites.transformer_engine import precision
 from cp_matrix.suites.transformer_engine.inputs import Inputs
-from cp_matrix.suites.transformer_engine.library import Library, reset_fp8
+from cp_matrix.suites.transformer_engine.library import Library, keeps_state, reset_fp8
 from cp_matrix.suites.transformer_engine.packing import Packing
 from cp_matrix.suites.transformer_engine.problem import Problem
 from cp_matrix.worker.context import Context
@@ -99,7 +99,8 @@ def attend(
         ``out`` (heads and head_dim in one dimension), and where there are such things ``max_logit``
         ``[heads]``, ``dq``, ``dk``, ``dv``, ``dbias`` and ``d_softmax_offset`` ``[heads]``.
     """
-    reset_fp8(library)
+    if not keeps_state():
+        reset_fp8(library)
     device = inputs.q.device
     # A module for each run, because it keeps scales.
     module = library.pytorch.DotProductAttention(**module_arguments(problem)).train(problem.training)

@@ -13,7 +13,7 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,7 +95,10 @@ def environment_of(problem: Problem) -> dict[str, str]:
 
 @contextlib.contextmanager
 def switched(library: Library, problem: Problem) -> Iterator[None]:
-    """Have the library compute what a problem asks for; everything is as before afterwards."""
+    """Have the library compute what a problem asks for; everything is as before afterwards.
+
+    Where state is to be kept (`keeps_state`), nothing is put back and the library need not decide anew.
+    """
     wanted = environment_of(problem)
     before = {name: os.environ.get(name) for name in wanted}
     readers = (library.backends, library.context_parallel)
@@ -105,6 +108,9 @@ def switched(library: Library, problem: Problem) -> Iterator[None]:
     if problem.fp8 is not None:
         for module in modules:
             setattr(module, _RESULT_IN_F16, problem.fp8.result_in_f16)
+    if keeps_state():
+        yield
+        return
     forget_backend(library)
     try:
         yield
@@ -141,10 +147,53 @@ def reset_fp8(library: Library) -> None:
     library.quantization.FP8GlobalStateManager.reset()
 
 
+def keeps_state() -> bool:
+    """Whether a person wants to see what the library's state does to later cases (``--isolation off``)."""
+    return os.environ.get("CP_MATRIX_KEEP_STATE") == "1"
+
+
 def reset_between_cases() -> None:
     """Called by the worker after each case, however it ended."""
-    if "transformer_engine.pytorch" not in sys.modules:
-        return
-    library = load()
-    reset_fp8(library)
-    forget_backend(library)
+    for _, reset in STATES_BETWEEN_CASES.values():
+        reset()
+
+
+def _is_loaded() -> bool:
+    return "transformer_engine.pytorch" in sys.modules
+
+
+def _seen_backend() -> str:
+    if not _is_loaded():
+        return "none"
+    remembered = load().attention._attention_backends["attention_params"] is not None
+    return f"{chosen_backend(load())}, {'remembered' if remembered else 'to be chosen anew'}"
+
+
+def _seen_fp8() -> dict[str, str]:
+    """The attributes of the state, tensors and objects by their number or type alone."""
+    if not _is_loaded():
+        return {}
+    state = vars(load().quantization.FP8GlobalStateManager)
+    return {
+        name: repr(value)
+        if value is None or isinstance(value, (bool, int, float, str))
+        else f"{type(value).__name__} of {len(value)}"
+        if isinstance(value, (dict, list, set, tuple))
+        else type(value).__name__
+        for name, value in state.items()
+        if not name.startswith("__")
+        and not callable(value)
+        and not isinstance(value, (classmethod, staticmethod))
+    }
+
+
+def _reset_loaded(reset: Callable[[Library], None]) -> None:
+    if _is_loaded():
+        reset(load())
+
+
+#: The library's own state by name: how it is seen, how it is reset. See ``cp_matrix/worker/watch.py``.
+STATES_BETWEEN_CASES: dict[str, tuple[Callable[[], object], Callable[[], None]]] = {
+    "FP8 state": (_seen_fp8, lambda: _reset_loaded(reset_fp8)),
+    "attention backend": (_seen_backend, lambda: _reset_loaded(forget_backend)),
+}
