@@ -67,6 +67,10 @@ def compare(context: Context, name: Any = "out", atol: float = 1e-5, shift: floa
     context.compare(name, ones + shift, ones, atol=atol, rtol=0.0)
 
 
+async def later() -> None:
+    raise AssertionError("never awaited")
+
+
 def raise_(error: BaseException) -> None:
     raise error
 
@@ -95,6 +99,10 @@ CASES: dict[str, Callable[[Context], object]] = {
     ],
     "no figure": lambda context: context.record("list", [1]),  # type: ignore[arg-type]
     "no metric": lambda context: context.metrics.append(object()),  # type: ignore[arg-type]
+    "no metrics": lambda context: setattr(context, "metrics", None),
+    "no values": lambda context: setattr(context, "values", {"a": [1]}),
+    "coroutine": lambda context: later(),
+    "generator": lambda context: (one for one in "never"),
     "no name": lambda context: compare(context, name=3),
     "fork": fork,
     "leak": lambda context: os.environ.update({"LEFT\udcff": "\udcfe"}),
@@ -102,8 +110,8 @@ CASES: dict[str, Callable[[Context], object]] = {
 }
 
 
-def run_case(params: Mapping[str, Any], context: Context) -> None:
-    CASES[params["what"]](context)
+def run_case(params: Mapping[str, Any], context: Context) -> object:
+    return CASES[params["what"]](context)
 
 
 def main(folder: Path) -> None:

@@ -118,12 +118,26 @@ def test_figures_are_kept_as_numbers_or_text_that_can_be_stored(rank: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("what", "where"), [("no figure", "context.record"), ("no metric", "object"), ("no name", "metrics")]
+    ("what", "where"),
+    [
+        ("no figure", "context.record"),
+        ("no metric", "object"),
+        ("no metrics", "NoneType"),
+        ("no values", "storable"),
+        ("no name", "metrics"),
+    ],
 )
 def test_what_cannot_be_stored_fails_the_case_that_made_it(rank: Path, what: str, where: str) -> None:
     failed = record(rank, what)
     assert failed.error is not None
     assert (failed.ok, where in failed.error.traceback) == (False, True)
+
+
+@pytest.mark.parametrize("what", ["coroutine", "generator"])
+def test_a_case_that_only_hands_out_its_work_does_not_pass(rank: Path, what: str) -> None:
+    failed = record(rank, what)
+    assert failed.error is not None
+    assert (failed.ok, f"returned a {what} instead" in failed.error.message) == (False, True)
 
 
 def test_a_process_that_a_case_forked_writes_no_record(rank: Path) -> None:

@@ -11,6 +11,10 @@ def failing(self: object, *arguments: object) -> str:
     raise SystemExit(3)
 
 
+class Nameless(type):
+    __name__ = property(failing)  # type: ignore[assignment]
+
+
 def hostile(**members: object) -> type[Exception]:
     return type("Hostile", (Exception,), members)
 
@@ -37,6 +41,10 @@ def test_an_exception_of_any_class_can_be_recorded(kind: type[Exception]) -> Non
         record = rank_error(error)
     assert "in test_an_exception_of_any_class_can_be_recorded" in record.traceback
     assert msgspec.json.decode(msgspec.json.encode(record), type=RankError) == record
+
+
+def test_an_exception_keeps_its_name_whatever_its_class_says_of_it() -> None:
+    assert rank_error(Nameless("Hostile", (Exception,), {})()).type == "Hostile"
 
 
 def test_causes_are_in_the_traceback() -> None:

@@ -17,9 +17,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from cp_matrix.facts.nccl import SHARES_GPUS, loaded_version
 from cp_matrix.mailbox import STACKS_SIGNAL, After, Isolation, LaunchSpec, Mailbox, Order, Ready
@@ -155,7 +157,7 @@ class Rank:
         error: BaseException | None = None
         started, clock, process = time.time(), time.perf_counter(), os.getpid()
         try:
-            self.suite(order.params, context)
+            _refuse_unfinished(self.suite(order.params, context))
             context.raise_for_mismatch()
             if self.world.device.type == "cuda":
                 torch.cuda.synchronize(self.world.device)
@@ -172,29 +174,19 @@ class Rank:
             case=order.case,
             attempt=order.attempt,
             rank=rank,
-            ok=error is None,
+            ok=False,
             started=started,
             seconds=seconds,
-            error=None if error is None else rank_error(error),
-            metrics=tuple(context.metrics),
-            values={clean(name): storable(value) for name, value in context.values.items()},
-            phases=dict(context.phases),
-            peak_memory=peak,
             log=LogSpan(self.log.shown, log_start, self.log.size()),
         )
         try:
+            record = _with_figures(record, context, error, peak)
             self.box.put_record(number, record)
-        except (TypeError, ValueError) as unstorable:
-            # What the case left in its metrics is no JSON. It must not pass without them.
-            record = RankRecord(
-                case=order.case,
-                attempt=order.attempt,
-                rank=rank,
-                ok=False,
-                started=started,
-                seconds=seconds,
-                error=rank_error(unstorable),
-                log=record.log,
+        except OSError:
+            raise  # there is no room for another record either: the driver sees a rank that is lost
+        except Exception as unstorable:  # noqa: BLE001 - the case made these figures; it must not pass without them
+            record = msgspec.structs.replace(
+                record, ok=False, error=rank_error(unstorable), metrics=(), values={}, phases={}
             )
             self.box.put_record(number, record)
         self.log.attach()
@@ -209,6 +201,32 @@ class Rank:
         kinds = tuple(clean(leak.kind) for leak in leaks)
         self.box.put_after(number, rank, After(shown_leaks, unhealthy, kinds))
         return record.ok and not unhealthy
+
+
+def _refuse_unfinished(returned: object) -> None:
+    """Fail a case whose function has only handed out the work: nothing of it has run.
+
+    Raises:
+        TypeError: it returned a coroutine, a generator or the like.
+    """
+    if inspect.isawaitable(returned) or isinstance(returned, (Generator, AsyncGenerator)):
+        name = type(returned).__name__
+        raise TypeError(f"the case returned a {name} instead of running it: nothing was tested")
+
+
+def _with_figures(
+    record: RankRecord, context: Any, error: BaseException | None, peak: int | None
+) -> RankRecord:
+    """The record with what came of the case. The case may have put anything into the context."""
+    return msgspec.structs.replace(
+        record,
+        ok=error is None,
+        error=None if error is None else rank_error(error),
+        metrics=tuple(context.metrics),
+        values={clean(name): storable(value) for name, value in context.values.items()},
+        phases=dict(context.phases),
+        peak_memory=peak,
+    )
 
 
 def _device(spec: LaunchSpec, rank: int) -> Any:

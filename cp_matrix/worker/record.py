@@ -26,12 +26,18 @@ def shortened(text: str, limit: int) -> str:
     return f"{head}\n[… {len(text) - limit} characters left out …]\n{tail}"
 
 
+def name_of(error: BaseException) -> str:
+    """Its class's name, whatever its metaclass does when asked for it."""
+    name: str = type.__dict__["__name__"].__get__(type(error))
+    return clean(name)
+
+
 def message_of(error: BaseException) -> str:
     """Its text, whatever its class does when asked for it."""
     try:
         return clean(str(error))
     except BaseException as broken:  # noqa: BLE001 - the case's own class may do anything; its name is still known
-        return f"<its text cannot be had: {type(broken).__name__}>"
+        return f"<its text cannot be had: {name_of(broken)}>"
 
 
 def traceback_of(error: BaseException) -> str:
@@ -40,7 +46,7 @@ def traceback_of(error: BaseException) -> str:
         text = "".join(traceback.TracebackException.from_exception(error).format())
     except BaseException:  # noqa: BLE001 - the same; the frames are Python's own
         frames = BaseException.__dict__["__traceback__"].__get__(error)
-        text = "".join([*traceback.format_tb(frames), f"{type(error).__name__}: {message_of(error)}\n"])
+        text = "".join([*traceback.format_tb(frames), f"{name_of(error)}: {message_of(error)}\n"])
     return clean(text)
 
 
@@ -50,7 +56,7 @@ def rank_error(error: BaseException) -> RankError:
     A record is read, kept and written again several times, so huge texts are shortened here.
     """
     return RankError(
-        type(error).__name__,
+        name_of(error),
         shortened(message_of(error), MESSAGE_LIMIT),
         shortened(traceback_of(error), TRACEBACK_LIMIT),
     )
