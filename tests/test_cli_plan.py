@@ -272,6 +272,13 @@ class TestErrors:
         assert "float32" in err
         assert "Looked in mine; not in extra." in err
 
+    def test_a_file_named_without_its_ending_is_pointed_at(
+        self, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "kernel.yaml").touch()
+        monkeypatch.chdir(tmp_path)
+        assert "The file kernel.yaml is named with its ending." in run("plan", "kernel")[2]
+
     def test_a_parameter_without_a_value_is_a_usage_error(self, run: Run) -> None:
         status, _, err = run("list", "-p", "dtype")
         assert (status, "AXIS=VALUE" in err) == (ExitCode.USAGE, True)

@@ -287,6 +287,11 @@ def test_rows_values_and_names_must_fit_together(tmp_path: Path, text: str, expe
             "m.yaml:11:31: unknown name 'hads'\n  did you mean heads?",
         ),
         (with_rule("heads == null"), "m.yaml:11:22: unknown name 'null'\n  write None"),
+        (with_rule("comm == p2p"), "m.yaml:11:21: unknown name 'p2p'\n  text is written in quotes: 'p2p'"),
+        (
+            with_rule("not available('X')"),
+            "m.yaml:11:13: nothing answers available(): the test 't' has no queries",
+        ),
         (with_rule("heads = 3"), "m.yaml:11:19: is not an expression"),
         (with_rule("heads.real == 3"), "m.yaml:11:13: an attribute (x.y) is not part of the language"),
         (with_rule("window > 3"), "m.yaml:11:13: '>' cannot order None and 3; test for None first"),

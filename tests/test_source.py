@@ -32,6 +32,20 @@ def test_plain_values_are_read_as_both_yaml_versions_read_them() -> None:
     assert parse(text, "m.yaml").value == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("a:\n\tb: 1", "indent with spaces"),
+        ("a:\n  - reason: Not here: it is x", "must be in quotes"),
+        ("reason: {m} is no", "must be in quotes"),
+        ("reason: @x", "must be in quotes"),
+        ("a: 'b' c", "is not YAML"),
+    ],
+)
+def test_what_is_not_yaml_comes_with_what_is_most_often_forgotten(text: str, hint: str) -> None:
+    assert hint in fatal(text).splitlines()[-1]
+
+
 def test_a_number_keeps_its_type() -> None:
     assert [type(value) for value in parse("[1, 1.0, true]", "m.yaml").value] == [int, float, bool]
 

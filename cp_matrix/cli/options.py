@@ -304,5 +304,7 @@ def _with_places_searched(
     loaded = {matrix.path.resolve() for matrix in matrices}
     others = [name for name, path in find.shipped().items() if path.resolve() not in loaded]
     elsewhere = f"; not in {', '.join(others)}" if others else ""
-    hint = f"Looked in {searched}{subset}{elsewhere}."
-    return SelectionError(error.message, hint=f"{error.hint}\n  {hint}" if error.hint else hint)
+    hints = [error.hint, f"Looked in {searched}{subset}{elsewhere}."]
+    if files := find.without_ending(find.sort_words(request.words).cases):
+        hints.append(f"The file {files[0]} is named with its ending.")
+    return SelectionError(error.message, hint="\n  ".join(filter(None, hints)))

@@ -61,6 +61,11 @@ def sort_words(words: Iterable[str]) -> Words:
     return Words(tuple(matrices), tuple(cases))
 
 
+def without_ending(words: Iterable[str]) -> list[str]:
+    """The matrix files that words would name if their ending were typed too."""
+    return [word + suffix for word in words for suffix in SUFFIXES if _is_file(Path(word + suffix))]
+
+
 def _matrices_in(folder: Path) -> list[Path]:
     try:
         return sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES and path.is_file())

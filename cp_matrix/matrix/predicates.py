@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import string
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from evalidate import EvalException, EvalModel, ExecutionException, Expr
@@ -334,11 +334,13 @@ class Template:
         return max(0, self.text.find("{" + name + "}")) + 1
 
 
-def unknown_name_hint(name: str, known: Mapping[str, Any]) -> str:
-    """What to write instead of a name nobody declared."""
+def unknown_name_hint(name: str, known: Mapping[str, Any], texts: Container[object] = ()) -> str:
+    """What to write instead of a name nobody declared; ``texts`` are values that names may have."""
     import difflib
 
     if name in _SPELLINGS:
         return f"write {_SPELLINGS[name]}"
+    if name in texts:
+        return f"text is written in quotes: {name!r}"
     near = difflib.get_close_matches(name, known, n=3)
     return f"did you mean {' or '.join(near)}?" if near else f"known here: {', '.join(sorted(known))}"

@@ -54,9 +54,14 @@ class _Resolver:
         self.source = source
         self.problems: list[Problem] = []
         self.tables = {name: self.table(name, rows) for name, rows in model.tables.items()}
+        #: The values that names of the test at hand have.
+        self.values: set[object] = set()
 
     def problem(self, path: KeyPath, message: str, hint: str = "", *, key: bool = False) -> None:
         self.problems.append(Problem(self.source.where(path, key=key), message, hint))
+
+    def hint(self, name: str, known: Mapping[str, Any]) -> str:
+        return unknown_name_hint(name, known, self.values)
 
     def table(self, name: str, rows: Mapping[str, Mapping[str, Value]]) -> dict[str, dict[str, Value]]:
         """All rows with the union of their fields; what a row lacks is the default row's, or None."""
@@ -93,6 +98,7 @@ class _Resolver:
         for axis in resolved:
             declared.update(dict.fromkeys((axis.name, *axis.fields)))
         known = {**declared, **dict.fromkeys(DERIVED)}
+        self.values = {value for axis in resolved for value in axis.full}
 
         world_size, size_path = self.derived(here, "world_size", model, declared)
         timeout, timeout_path = self.derived(here, "timeout", model, declared)
@@ -121,6 +127,11 @@ class _Resolver:
             if inherited:
                 self.problems[mark:] = [_of_test(problem, name) for problem in self.problems[mark:]]
         self.rule_ids(name, rules)
+        if not (defaults.queries or model.queries):
+            for condition, path in conditions:
+                if "available" in condition.names:
+                    message = f"nothing answers available(): the test {name!r} has no queries"
+                    self.problem(path, message, "list what is to be asked under queries")
         if len(self.problems) > before or suite is None or world_size is None or timeout is None:
             return None
         test = LoadedTest(
@@ -271,7 +282,7 @@ class _Resolver:
         for name in unknown:
             where = self.source.inside((*at, "reason"), reason.offset(name))
             self.problems.append(
-                Problem(where, f"unknown name {name!r}", unknown_name_hint(name, {**known, **FACTS}))
+                Problem(where, f"unknown name {name!r}", self.hint(name, {**known, **FACTS}))
             )
         if condition is None or unknown:
             return None
@@ -300,7 +311,7 @@ class _Resolver:
         for name, offset in expression.occurrences():
             if name not in names and not (name in FACTS and not facts):
                 where = self.source.inside(path, offset)
-                self.problems.append(Problem(where, f"unknown name {name!r}", unknown_name_hint(name, names)))
+                self.problems.append(Problem(where, f"unknown name {name!r}", self.hint(name, names)))
                 unknown = True
             elif name not in names:
                 where = self.source.inside(path, offset)

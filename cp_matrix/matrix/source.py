@@ -137,12 +137,23 @@ def parse(text: str, file: str) -> Source:
         mark = error.problem_mark or error.context_mark
         where = Location(file, mark.line + 1, mark.column + 1) if mark else Location(file)
         what = " ".join(filter(None, (error.context, error.problem)))
-        raise _fatal(where, f"is not YAML: {what}") from error
+        raise _fatal(where, f"is not YAML: {what}", _yaml_hint(text, where.line)) from error
     except yaml.reader.ReaderError as error:
         raise _fatal(_place(text, file, error.position), f"is not YAML: {error.reason}") from error
     except yaml.YAMLError as error:
         raise _fatal(Location(file), f"is not YAML: {error}") from error
     return source
+
+
+def _yaml_hint(text: str, number: int) -> str:
+    """What people most often forget, where the line that YAML cannot read (from 1) looks like it."""
+    line = "".join(text.split("\n")[number - 1 : number]) if number else ""
+    if "\t" in line[: len(line) - len(line.lstrip())]:
+        return "indent with spaces; YAML allows no tabs there"
+    value = re.match(r"[\s-]*\w+:\s+([^'\"].*)", line)
+    if value and (": " in value[1] or value[1][0] in "{[*&!%@`"):
+        return "text that has ': ' in it, or begins with one of { [ * & ! % @ `, must be in quotes"
+    return ""
 
 
 def _place(text: str, file: str, index: int) -> Location:
