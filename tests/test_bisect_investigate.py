@@ -11,6 +11,7 @@ from fake_probes import FakeProbes, Rule, case, history, oracle
 
 from cp_matrix.bisect.axes import point
 from cp_matrix.bisect.investigate import Investigation, Wishes
+from cp_matrix.bisect.lists import Lists
 from cp_matrix.bisect.probe import Outcome
 from cp_matrix.bisect.verdict import Answer, Cause
 from cp_matrix.mailbox import Isolation
@@ -59,6 +60,11 @@ def test_one_culprit_is_found_however_many_worlds_run_at_once(tmp_path: Path, wi
         ("t[c7]",),
         ("c7", "victim", "1"),
     )
+
+
+def test_parts_are_told_by_their_places(tmp_path: Path) -> None:
+    lists = Lists(history(*BEFORE), oracle(FakeProbes(after()), tmp_path))
+    assert [lists.placed(part) for part in ((0, 1, 2), (0, 2, 3, 9), (4,))] == ["1-3", "1, 3-4, 10", "t[c4]"]
 
 
 def test_joint_culprits_are_found_in_their_order(tmp_path: Path) -> None:

@@ -61,8 +61,10 @@ def find_culprits(
 
     def first_failing(parts: Sequence[Part]) -> int | None:
         found = oracle.first_failing([lists.part(part) for part in parts], test)
-        asked = " / ".join(lists.shown(part) for part in parts[:2]) + " / …" * (len(parts) > 2)
-        outcome = f"fails after {lists.shown(parts[found])}" if found is not None else "no failure"
+        asked = " or ".join(lists.placed(part) for part in parts[:2]) + " or …" * (len(parts) > 2)
+        outcome = (
+            f"fails after {lists.placed(parts[found])}" if found is not None else "fails after none of them"
+        )
         say(f"after {asked}: {outcome}")
         return found
 

@@ -53,6 +53,18 @@ class Lists:
             return ", ".join(self.before[place].id for place in part)
         return f"all {count} cases" if len(part) == count else f"{len(part)} of {count} cases"
 
+    def placed(self, part: Part) -> str:
+        """A part by the places of its cases in the history, from 1: ``1-3, 7``; one case by its id."""
+        if len(part) == 1:
+            return self.before[part[0]].id
+        runs: list[list[int]] = []
+        for place in part:
+            if runs and runs[-1][-1] == place - 1:
+                runs[-1].append(place)
+            else:
+                runs.append([place])
+        return ", ".join(str(run[0] + 1) if len(run) == 1 else f"{run[0] + 1}-{run[-1] + 1}" for run in runs)
+
     def compared(self, part: Part) -> tuple[Tally, Tally]:
         """How often the victim failed after lists that hold all of this part, and after the others."""
         with_it, without_it = Tally(), Tally()
