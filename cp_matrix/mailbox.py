@@ -138,8 +138,15 @@ def write_atomically(path: Path, data: bytes) -> None:
         raise
 
 
+class UnreadableMessageError(Exception):
+    """A file in a mailbox is none of cp-matrix's messages: a case has written there."""
+
+
 class Mailbox:
-    """The messages of one launch. Reading a message that is not there yet returns None."""
+    """The messages of one launch. Reading a message that is not there yet returns None.
+
+    Reading one that cp-matrix did not write raises `UnreadableMessageError`.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -162,14 +169,20 @@ class Mailbox:
     def _get(self, name: str, kind: type[T]) -> T | None:
         try:
             data = (self.folder / name).read_bytes()
+            return msgspec.json.decode(data, type=kind)
         except FileNotFoundError:
             return None
-        return msgspec.json.decode(data, type=kind)
+        except (PermissionError, IsADirectoryError, msgspec.MsgspecError) as error:
+            raise UnreadableMessageError(f"its message {name} cannot be read: {error}") from error
 
     def discard_unfinished(self) -> None:
         """Remove what a rank was writing when it was killed."""
         for path in self.folder.glob("*/.*.tmp"):
             path.unlink(missing_ok=True)
+
+    def is_there(self) -> bool:
+        """Whether the folder still exists."""
+        return self._has("orders")
 
     def _has(self, name: str) -> bool:
         return (self.folder / name).exists()

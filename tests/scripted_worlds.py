@@ -8,6 +8,7 @@ driver's clock moves only while it sleeps: no script takes long, and a busy mach
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +33,7 @@ from cp_matrix.run.slots import Slots
 STARTS = ("ready", "bare", "ended", "silent", "lost", "SuiteError", "BadForkError", "RuntimeError")
 #: What the ranks may do with a case. After ``between`` the world dies before it enters another.
 CASES = (
-    *("pass", "fail", "fail_on_one", "crash", "crash_untold"),
+    *("pass", "fail", "fail_on_one", "crash", "crash_untold", "garbage", "forgery", "removal"),
     *("hang", "unhealthy", "teardown", "late", "between"),
 )
 #: In seconds of the driver's clock; far above what a script's steps take.
@@ -128,6 +129,15 @@ class ScriptedWorld:
             if act == "crash":
                 self.state = Ended({last: -11}, "ranks failed")
             self._lose(last)
+            return False
+        if act == "garbage":
+            (self.box.folder / "cases" / f"{number}.{last}.record").write_bytes(b"{garbage")
+            return False
+        if act == "forgery":
+            self.box.put_record(number, RankRecord("another", attempt, last, True, 0.0, 0.0))
+            return False
+        if act == "removal":
+            shutil.rmtree(self.box.folder)
             return False
         for rank in self._ranks:
             if act == "fail_on_one" and rank == last > 0:

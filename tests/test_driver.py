@@ -113,6 +113,9 @@ def test_cases_with_different_environments_share_no_world(play: Play) -> None:
         ("fail_on_one", "failed"),
         ("crash", "crashed"),
         ("crash_untold", "crashed"),
+        ("garbage", "crashed"),
+        ("forgery", "crashed"),
+        ("removal", "timeout"),
         ("hang", "timeout"),
         ("unhealthy", "passed"),
         ("teardown", "passed"),
@@ -356,6 +359,9 @@ OUTCOME = {
     "fail_on_one": Verdict.FAILED,
     "crash": Verdict.CRASHED,
     "crash_untold": Verdict.CRASHED,
+    "garbage": Verdict.CRASHED,
+    "forgery": Verdict.CRASHED,
+    "removal": Verdict.TIMEOUT,
     "hang": Verdict.TIMEOUT,
 }
 

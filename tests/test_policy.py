@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from cp_matrix.results import Attempt, RankError, RankRecord, Verdict
 from cp_matrix.run.policy import (
+    SPOILED,
     Judgement,
     Limits,
     Rules,
@@ -104,6 +105,10 @@ TABLE: dict[str, tuple[View, Judgement | None]] = {
     "all are lost, the second rank first": (
         view(2.0, lost={0: 1.0, 1: 0.9}, exits={0: "SIGKILL", 1: "SIGKILL"}),
         Judgement(Verdict.CRASHED, "rank 1 was lost: SIGKILL", 1, (), LOST),
+    ),
+    "a record is none of this rank's": (
+        view(1.0, ok(0), unreadable={1: "its record is one of t[b] on rank 0"}, lost={1: 0.5}),
+        Judgement(Verdict.CRASHED, "rank 1: its record is one of t[b] on rank 0", 1, (), SPOILED),
     ),
     "one is lost that had passed": (view(10.0, ok(0), lost={0: 1.0}), None),
     "time is over": (

@@ -343,11 +343,14 @@ class Driver:
                 self._end(world, "")
                 return True
             return False
-        if world.entered_at is not None and world.lost(now):
+        lost = [f"rank {rank}" for rank in sorted(world.lost(now))]
+        if not world.box.is_there():
+            lost.append("its mailbox")
+        if lost and world.entered_at is not None:
             return False  # the case is about to be judged
-        if world.entered_at is None and (world.lost(now) or world.handle.ended() is not None):
-            lost = ", ".join(f"rank {rank}" for rank in sorted(world.lost(now))) or "its launcher"
-            self._end(world, f"{lost} was lost between cases")
+        if world.entered_at is None and (lost or world.handle.ended() is not None):
+            shown = ", ".join(lost) or "its launcher"
+            self._end(world, f"{shown} was lost between cases")
             if world.number == 0:
                 others = self._has_world(world.kind)
                 self._act_on(world.kind, self._starts.died_early(world, others=others))

@@ -122,7 +122,7 @@ class RunFolder:
     def logs_of(self, launch: str) -> Path:
         """The folder of a world's logs, made on first use."""
         path = self.path / "logs" / launch
-        path.mkdir(exist_ok=True)
+        path.mkdir(parents=True, exist_ok=True)
         return path
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import IO, Protocol
 
-from cp_matrix.mailbox import Ended, LaunchSpec, Mailbox, ProcessId
+from cp_matrix.mailbox import Ended, LaunchSpec, Mailbox, ProcessId, UnreadableMessageError
 from cp_matrix.run import processes, scratch
 
 #: Everything torch is told to keep on the loopback interface; see SECURITY.md for what is left.
@@ -101,7 +101,9 @@ class ColdHandle:
             return None
         if code == 0:
             return Ended()
-        found = _FAILED_RANK.findall(self._log.read_bytes())
+        found = []
+        with contextlib.suppress(FileNotFoundError):  # a case may have removed it
+            found = _FAILED_RANK.findall(self._log.read_bytes())
         codes = {int(rank): int(status) for status, rank in found}
         return Ended(codes, f"torchrun ended with {processes.describe_exit(code)}")
 
@@ -167,7 +169,10 @@ class WarmHandle:
     def ended(self) -> Ended | None:
         # In this order: a host that is gone has written all it ever will.
         gone = self._host.poll() is not None
-        ended = self._box.ended()
+        try:
+            ended = self._box.ended()
+        except UnreadableMessageError as error:
+            return Ended({}, str(error))
         if ended is None and gone:
             return Ended({}, "the process that forks the ranks is gone")
         return ended

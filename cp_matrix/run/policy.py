@@ -9,6 +9,9 @@ import msgspec
 
 from cp_matrix.results import Attempt, CaseResult, RankRecord, Verdict
 
+#: Why a world is replaced whose messages cannot be trusted.
+SPOILED = "its mailbox was written to by a case"
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -40,6 +43,8 @@ class View:
     recorded_at: float | None = None
     #: How the launcher says ranks ended, or None while it has not.
     exits: Mapping[int, str] | None = None
+    #: Ranks whose record is none that cp-matrix wrote, with what is wrong with it.
+    unreadable: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,9 @@ def judge(view: View, limits: Limits) -> Judgement | None:
     lost_inside = {rank: when for rank, when in view.lost.items() if rank in missing}
     if not missing:
         return _all_recorded(view, limits, failed)
+    if view.unreadable:
+        rank = min(view.unreadable)
+        return Judgement(Verdict.CRASHED, f"rank {rank}: {view.unreadable[rank]}", rank, (), SPOILED)
     if lost_inside and not _failed_well_before(view, lost_inside):
         return _crashed(view, limits, missing, lost_inside)
     if failed and view.failed_at is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from cp_matrix.mailbox import Ready
+from cp_matrix.mailbox import Ready, UnreadableMessageError
 from cp_matrix.results import RankError
 from cp_matrix.run.launch import ColdLauncher, Launcher, WarmLauncher, rank_environment
 from cp_matrix.run.processes import describe_exit
@@ -125,11 +125,14 @@ def look_at_start(world: World, now: float, timeout: float) -> list[Ready] | Sta
         now: on the monotonic clock.
         timeout: seconds it may take.
     """
-    readies = [world.box.ready(rank) for rank in range(world.size)]
+    try:
+        readies = [world.box.ready(rank) for rank in range(world.size)]
+        broken = world.broken()
+    except UnreadableMessageError as error:
+        return StartFailure(None, RankError(type(error).__name__, str(error), ""))
     present = [ready for ready in readies if ready is not None]
     if len(present) == world.size:
         return present
-    broken = world.broken()
     if broken is not None:
         return StartFailure(*broken)
     if (ended := world.handle.ended()) is not None:

@@ -10,7 +10,15 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from cp_matrix.mailbox import STACKS_SIGNAL, After, Mailbox, Order, ProcessId
+from cp_matrix.mailbox import (
+    STACKS_SIGNAL,
+    After,
+    LaunchSpec,
+    Mailbox,
+    Order,
+    ProcessId,
+    UnreadableMessageError,
+)
 from cp_matrix.results import Attempt, RankError, RankRecord
 from cp_matrix.run import launch as launching
 from cp_matrix.run import processes
@@ -47,13 +55,19 @@ class World:
     #: When the ranks entered the current case, in seconds since the epoch, once that has been told.
     case_started: float = 0.0
     announced: bool = False
+    #: As it was put into the mailbox, which a case may remove.
+    _spec: LaunchSpec = field(init=False)
     _records: dict[int, RankRecord] = field(default_factory=dict)
     _gates: dict[int, bool] = field(default_factory=dict)
     _pids: dict[int, ProcessId] = field(default_factory=dict)
     _lost: dict[int, float] = field(default_factory=dict)
+    _unreadable: dict[int, str] = field(default_factory=dict)
     _failed_at: float | None = None
     _recorded_at: float | None = None
     _next_liveness: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._spec = self.box.spec()
 
     @property
     def size(self) -> int:
@@ -90,8 +104,9 @@ class World:
     def _ranks(self) -> dict[int, ProcessId]:
         """The processes of the ranks that have said who they are; kept, should the mailbox vanish."""
         for rank in range(self.size):
-            if rank not in self._pids and (process := self.box.pid(rank)) is not None:
-                self._pids[rank] = process
+            with contextlib.suppress(UnreadableMessageError):  # it can still be ended by its run's mark
+                if rank not in self._pids and (process := self.box.pid(rank)) is not None:
+                    self._pids[rank] = process
         return self._pids
 
     def lost(self, now: float) -> dict[int, float]:
@@ -114,7 +129,7 @@ class World:
         lost = dict(self.lost(now))
         # Records are read after liveness: a rank that is gone has written all it ever will.
         for rank in range(self.size):
-            if rank not in self._records and (record := self.box.record(self.number, rank)) is not None:
+            if rank not in self._records and (record := self._record(rank)) is not None:
                 self._records[rank] = record
                 if not record.ok and self._failed_at is None:
                     self._failed_at = now
@@ -135,7 +150,26 @@ class World:
             failed_at=self._failed_at,
             recorded_at=self._recorded_at,
             exits=exits,
+            unreadable=self._unreadable,
         )
+
+    def _record(self, rank: int) -> RankRecord | None:
+        """What the rank says of the current case; nothing where somebody else has said it."""
+        work = self.works[0]
+        try:
+            record = self.box.record(self.number, rank)
+        except UnreadableMessageError as error:
+            self._unreadable[rank] = str(error)
+            return None
+        if record is None or (record.case, record.attempt, record.rank) == (work.case.id, work.attempt, rank):
+            return record
+        self._unreadable[rank] = f"its record is one of {record.case} on rank {record.rank}"
+        return None
+
+    def _after(self, rank: int) -> After | None:
+        with contextlib.suppress(UnreadableMessageError):  # it changes no verdict
+            return self.box.after(self.number, rank)
+        return None
 
     def dump_stacks(self, ranks: tuple[int, ...]) -> dict[int, str]:
         """Ask these ranks where they are; what they wrote."""
@@ -170,14 +204,13 @@ class World:
         work = self.works.popleft()
         records = []
         for rank, record in sorted(self._records.items()):
-            after = self.box.after(self.number, rank)
+            after = self._after(rank)
             if after is not None:
                 record = _with_after(record, after)
             records.append(record)
         seconds = max((record.seconds for record in records), default=view.now - view.entered_at)
         if len(records) < self.size:
             seconds = max(seconds, view.now - view.entered_at)
-        spec = self.box.spec()
         attempt = Attempt(
             case=work.case.id,
             number=work.attempt,
@@ -190,12 +223,12 @@ class World:
             ranks=tuple(records),
             stacks=stacks,
             exits=dict(view.exits or {}),
-            logs={rank: f"{spec.logs_relative}/rank{rank}.log" for rank in range(self.size)},
+            logs={rank: f"{self._spec.logs_relative}/rank{rank}.log" for rank in range(self.size)},
             position=self.number,
         )
         self.number += 1
         self.entered_at = self._failed_at = self._recorded_at = None
-        self._records, self._gates = {}, {}
+        self._records, self._gates, self._unreadable = {}, {}, {}
         self.announced = False
         return work, attempt
 
