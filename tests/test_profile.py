@@ -6,7 +6,7 @@ import pytest
 
 from cp_matrix.errors import UsageError
 from cp_matrix.facts.probe import probe
-from cp_matrix.facts.profile import load_profile, save
+from cp_matrix.facts.profile import TOLD_BESIDE, load_profile, save
 from cp_matrix.matrix.facts import FACTS, Missing, read_facts
 from cp_matrix.matrix.query import QueryFailedError, Question
 from cp_matrix.matrix.undecided import UnknownError
@@ -52,6 +52,27 @@ def test_a_machine_whose_places_were_not_saved_has_one_for_each_gpu(saved: Path)
     profile = load_profile(saved)
     assert profile.machine["max_world_size"] == 8
     assert profile.with_ranks_per_gpu(2).machine["max_world_size"] == 16
+
+
+def test_a_machine_with_gpus_runs_cases_on_them(saved: Path) -> None:
+    assert load_profile(saved).machine["device"] == "cuda"
+
+
+def test_a_machine_without_gpus_does_not_tell_its_places_by_that(tmp_path: Path) -> None:
+    save(tmp_path / "m.json", {"gpu_count": 0}, {})
+    machine = load_profile(tmp_path / "m.json").machine
+    assert (machine["device"], machine["max_world_size"]) == (Missing("device"), Missing("max_world_size"))
+
+
+def test_a_misspelt_fact_is_refused(tmp_path: Path) -> None:
+    save(tmp_path / "m.json", {"gpu_cuont": 8}, {})
+    with pytest.raises(UsageError, match="unknown fact 'gpu_cuont'") as caught:
+        load_profile(tmp_path / "m.json")
+    assert caught.value.hint == "did you mean gpu_count?"
+
+
+def test_what_a_probe_tells_beside_the_facts_is_known_by_name() -> None:
+    assert probe().keys() - FACTS.keys() == TOLD_BESIDE
 
 
 def test_every_fact_of_this_machine_can_be_saved(tmp_path: Path) -> None:

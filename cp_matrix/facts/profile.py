@@ -5,6 +5,7 @@ What a profile does not hold is not known: it is neither guessed nor taken from 
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 from collections.abc import Mapping
@@ -20,6 +21,11 @@ from cp_matrix.matrix.query import Answer, QueryFailedError, Question
 from cp_matrix.matrix.undecided import UnknownError
 
 FORMAT = 1
+#: What a probe tells beside the facts that rules may read.
+TOLD_BESIDE = frozenset(
+    "gpus cuda_driver_version triton_version platform hostname memory switches "
+    "nccl_loaded nccl_shares_gpus ranks_per_gpu notes".split()
+)
 
 
 class StoredAnswer(msgspec.Struct, omit_defaults=True):
@@ -56,10 +62,10 @@ class Profile:
     def machine(self) -> dict[str, Any]:
         """The facts as rules read them: every declared one, `Missing` for what was not saved.
 
-        A machine whose places were not saved has one for each of its GPUs.
+        A machine with GPUs runs cases on them, one rank on each, where nothing else was saved.
         """
         places = self.facts.get("gpu_count")
-        known = {"max_world_size": places, **self.facts} if places is not None else self.facts
+        known = {"device": "cuda", "max_world_size": places, **self.facts} if places else self.facts
         return {name: known.get(name, Missing(name)) for name in FACTS if name != "available"}
 
     def with_ranks_per_gpu(self, ranks: int) -> Profile:
@@ -126,6 +132,7 @@ def load_profile(path: Path) -> Profile:
     if stored.format != FORMAT:
         hint = "use the version of cp-matrix that made it"
         raise UsageError(f"is a profile of format {stored.format}, not {FORMAT}", where=str(path), hint=hint)
+    _refuse_misspelt(stored.facts, path)
     try:
         read_facts(stored.facts)
     except UsageError as error:
@@ -136,3 +143,11 @@ def load_profile(path: Path) -> Profile:
             came = QueryFailedError(entry.error) if entry.answer is None else entry.answer
             given[Question(ask, entry.arguments)] = came
     return Profile(path.name, stored.facts, given)
+
+
+def _refuse_misspelt(facts: Mapping[str, Any], path: Path) -> None:
+    """A name that only looks like a fact's would leave that fact unknown, and whole tests undecided."""
+    lacking = FACTS.keys() - facts.keys() - {"available"}
+    for name in facts.keys() - FACTS.keys() - TOLD_BESIDE:
+        if near := difflib.get_close_matches(name, lacking, n=1, cutoff=0.75):
+            raise UsageError(f"unknown fact {name!r}", where=str(path), hint=f"did you mean {near[0]}?")
