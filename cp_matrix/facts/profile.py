@@ -23,8 +23,10 @@ from cp_matrix.matrix.undecided import UnknownError
 FORMAT = 1
 #: What a probe tells beside the facts that rules may read.
 TOLD_BESIDE = frozenset(
-    "gpus cuda_driver_version triton_version platform hostname memory switches "
-    "nccl_loaded nccl_shares_gpus ranks_per_gpu notes".split()
+    (
+        *("gpus", "cuda_driver_version", "triton_version", "platform", "hostname", "memory"),
+        *("switches", "nccl_loaded", "nccl_shares_gpus", "ranks_per_gpu", "notes"),
+    )
 )
 
 
