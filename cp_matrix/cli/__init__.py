@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import io
-import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -13,7 +11,7 @@ from dataclasses import dataclass
 import click
 
 from cp_matrix import __version__
-from cp_matrix.cli import git_bisect
+from cp_matrix.cli import git_bisect, streams
 from cp_matrix.errors import EXIT_CODE_MEANINGS, CpMatrixError, ExitCode
 
 #: What a shell reports for a process that wrote to a closed pipe (128 + SIGPIPE).
@@ -90,10 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Subcommands return an exit code or nothing, and raise `CpMatrixError` for what the user can mend.
     """
-    for stream in (sys.stdout, sys.stderr):
-        # An id may hold characters that the terminal's encoding lacks.
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    streams.prepare()
     try:
         words = sys.argv[1:] if arguments is None else list(arguments)
         status = _invoke(words)
@@ -102,11 +97,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except BrokenPipeError:
-        # The reader has seen what it wanted; the interpreter's last flush must not complain.
-        devnull = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(devnull, sys.stdout.fileno())
-        os.close(devnull)
+        # The reader has seen what it wanted.
+        streams.abandon(sys.stdout)
         return CLOSED_PIPE
+    except OSError as error:
+        if not streams.is_broken(sys.stdout):
+            raise
+        streams.abandon(sys.stdout)
+        streams.complain(f"cp-matrix: error: standard output cannot be written: {error.strerror}")
+        return ExitCode.INTERNAL
 
 
 def _invoke(arguments: list[str]) -> int:
@@ -122,23 +121,29 @@ def _invoke(arguments: list[str]) -> int:
         _show_usage_error(error)
         return ExitCode.USAGE
     except CpMatrixError as error:
-        click.echo(f"cp-matrix: error: {error}", err=True)
+        streams.complain(f"cp-matrix: error: {error}")
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("cp-matrix: interrupted", err=True)
+        streams.complain("cp-matrix: interrupted")
         return ExitCode.INTERRUPTED
-    except BrokenPipeError:
-        raise
+    except OSError as error:
+        if isinstance(error, BrokenPipeError) or streams.is_broken(sys.stdout):
+            raise
+        return _internal(error)
     except Exception as error:  # noqa: BLE001 - the last resort: shown in full, with its own exit code
-        traceback.print_exc()
-        line = traceback.format_exception_only(error)[-1].strip()
-        click.echo(f"cp-matrix: internal error: {line} (exit code {int(ExitCode.INTERNAL)})", err=True)
-        return ExitCode.INTERNAL
+        return _internal(error)
     return result if isinstance(result, int) else ExitCode.PASSED
 
 
+def _internal(error: Exception) -> int:
+    traceback.print_exc()
+    line = traceback.format_exception_only(error)[-1].strip()
+    streams.complain(f"cp-matrix: internal error: {line} (exit code {int(ExitCode.INTERNAL)})")
+    return ExitCode.INTERNAL
+
+
 def _show_usage_error(error: click.ClickException) -> None:
-    click.echo(f"cp-matrix: error: {error.format_message()}", err=True)
+    streams.complain(f"cp-matrix: error: {error.format_message()}")
     context = getattr(error, "ctx", None)
     if context is not None:
-        click.echo(f"  See: {context.command_path} --help", err=True)
+        streams.complain(f"  See: {context.command_path} --help")

@@ -9,9 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from cp_matrix.cli import git_bisect
+from cp_matrix.cli import git_bisect, streams
 from cp_matrix.cli.options import Chosen
 from cp_matrix.cli.order import Arranged
 from cp_matrix.cli.places import ranks_per_gpu, slots_for
@@ -120,7 +118,9 @@ class Session:
             problems += self._write_reports(full is None)
             self._show_closing()
             for problem in problems:
-                click.echo(f"cp-matrix: error: {problem}", err=True)
+                streams.complain(f"cp-matrix: error: {problem}")
+        if self._console.broken is not None:
+            streams.abandon(sys.stdout)  # what came of the run counts, not who still listens
         if problems and code in (ExitCode.PASSED, ExitCode.NOTHING_TO_RUN):
             code = ExitCode.INTERNAL
         return int(code)
