@@ -69,6 +69,13 @@ def test_lost_ranks_say_how_they_ended() -> None:
     assert lines[1:4] == ["   rank 0: SIGSEGV", "   rank 0 ended: SIGSEGV", "   rank 1 ended: SIGTERM"]
 
 
+def test_an_error_without_frames_is_told_once() -> None:
+    error = RankError("ToleranceError", "dq: wrong", "cp_matrix.worker.context.ToleranceError: dq: wrong\n")
+    record = RankRecord(CASE.id, 1, 0, False, 0.0, 0.1, error)
+    lines = told([FakeRun.attempt(CASE.id, Verdict.FAILED, rank=0, ranks=(record,))])
+    assert [line for line in lines if "dq: wrong" in line] == ["   rank 0: ToleranceError: dq: wrong"]
+
+
 def test_a_long_message_is_cut_and_says_so() -> None:
     lines = told([FakeRun.failed(CASE.id, message="\n".join(f"line {n}" for n in range(50)))])
     assert ("     … 43 more lines" in lines, "     line 49" in lines) == (True, False)

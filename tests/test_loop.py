@@ -85,6 +85,12 @@ def test_a_mismatch_fails_the_case_and_keeps_its_measure(rank: Path) -> None:
     )
 
 
+def test_a_mismatch_is_told_without_the_frames_of_the_runner(rank: Path) -> None:
+    error = record(rank, "mismatch").error
+    assert error is not None
+    assert error.traceback == f"cp_matrix.worker.context.ToleranceError: {error.message}\n"
+
+
 def test_a_huge_message_is_shortened_in_the_record_only(rank: Path) -> None:
     error = record(rank, "huge").error
     assert error is not None

@@ -75,7 +75,9 @@ def _attempt(attempt: Attempt, folder: Path | None) -> list[Text]:
         lines += [_line(line, indent=5) for line in message[:MESSAGE_LINES]]
         if len(message) > MESSAGE_LINES:
             lines.append(_line(f"… {len(message) - MESSAGE_LINES} more lines", "dim", indent=5))
-        frames = last_frames(record.error.traceback) or printable_lines(record.error.traceback)[-6:]
+        frames = last_frames(record.error.traceback)
+        if not frames and not record.error.traceback.rstrip().endswith(record.error.message.rstrip()):
+            frames = printable_lines(record.error.traceback)[-6:]
         lines += [_line(line, "dim", indent=5) for line in frames]
     lines += _other_errors(attempt, None if record is None else record.rank)
     for how, lost in _grouped(attempt.exits).items():

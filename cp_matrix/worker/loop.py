@@ -138,7 +138,7 @@ class Rank:
         import torch
 
         from cp_matrix.worker import isolation
-        from cp_matrix.worker.context import Context
+        from cp_matrix.worker.context import Context, ToleranceError
         from cp_matrix.worker.watch import Watch
 
         rank = self.world.rank
@@ -164,6 +164,9 @@ class Rank:
         except BaseException as caught:  # noqa: BLE001 - also SystemExit and KeyboardInterrupt: none ends the rank
             error = caught
         if os.getpid() != process:
+        except ToleranceError as mismatch:
+            # It is raised here for every case: the figures tell what is wrong, the frames nothing.
+            error = mismatch.with_traceback(None)
             os._exit(0)  # a process that the case has forked: it must not go on as a second rank
         seconds = time.perf_counter() - clock
         peak = isolation.peak_memory()
