@@ -229,6 +229,33 @@ def test_a_sweep_looks_again_for_what_was_between_two_programs(monkeypatch: pyte
     assert (killed, sights) == ([2**30, 2**30 + 1], [])
 
 
+ORPHAN = """
+import os, time
+if os.fork():
+    os._exit(0)
+os.setsid()
+print(os.getpid(), flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_sweep_ends_adopted_orphans_without_a_mark_and_spares_earlier_children(start: Start) -> None:
+    program = f"""if True:
+        import subprocess, sys
+        from cp_matrix.run import processes
+        earlier = subprocess.Popen(["sleep", "600"])
+        processes.adopt_orphans()
+        parent = subprocess.Popen([sys.executable, "-c", {ORPHAN!r}], stdout=subprocess.PIPE, env={{}})
+        orphan = int(parent.stdout.readline())
+        parent.wait()
+        left = processes.sweep("run-9")
+        state = open(f"/proc/{{orphan}}/stat").read().rpartition(")")[2].split()[0]
+        print(left, state, earlier.poll())
+        earlier.kill()
+        """
+    assert start(program).communicate()[0] == "[] Z None\n"
+
+
 def test_a_sweep_lets_a_tracker_remove_what_others_left(start: Start) -> None:
     program = """if True:
         from multiprocessing import shared_memory

@@ -7,6 +7,7 @@ mark in its environment as it was at ``exec``.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import time
@@ -18,6 +19,10 @@ from cp_matrix.mailbox import ProcessId
 
 #: How long trackers of multiprocessing may take to remove what others left, in seconds.
 _TRACKERS_WAIT = 3.0
+
+_PR_SET_CHILD_SUBREAPER = 36
+#: Children from before orphans were adopted; None while they are not.
+_spared: frozenset[int] | None = None
 
 #: The variable that marks every process of a run.
 MARK_VARIABLE = "CP_MATRIX_RUN"
@@ -123,6 +128,24 @@ def marked(mark: str) -> list[int]:
     return found
 
 
+def adopt_orphans() -> None:
+    """Have processes whose parent is gone become children of this one, where `sweep` finds them.
+
+    A daemon that a case has started may have left its session and emptied its environment. The
+    children there are now are none of the run's and are spared.
+    """
+    global _spared  # the kernel's flag belongs to the process as well
+    _spared = frozenset(children(os.getpid()))
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _adopted() -> list[int]:
+    if _spared is None:
+        return []
+    found = set(children(os.getpid())) - _spared
+    return [pid for pid in found if (stat := _stat(pid)) is not None and stat.alive]
+
+
 def kill(pids: Iterable[int]) -> None:
     """SIGKILL; processes that are gone already are fine."""
     for pid in pids:
@@ -135,13 +158,15 @@ def kill(pids: Iterable[int]) -> None:
 def sweep(mark: str, *, timeout: float = 10.0) -> list[int]:
     """Kill everything that carries the mark until nothing does; what is left after ``timeout`` seconds.
 
+    Orphans that were adopted are killed as well, whatever they carry.
+
     Trackers of multiprocessing end by themselves once nothing else is left, after they have removed
     the named semaphores and the shared memory of those that were killed; they get the time to do so.
     """
     begin = time.monotonic()
     quiet = 0
     while True:
-        left = marked(mark)
+        left = sorted({*marked(mark), *_adopted()})
         # A process in the middle of its exec has no environment for a moment: look twice.
         quiet = 0 if left else quiet + 1
         if quiet == 2 or time.monotonic() - begin >= timeout:

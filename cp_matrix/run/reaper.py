@@ -13,9 +13,14 @@ import sys
 from cp_matrix.errors import RunFolderError
 from cp_matrix.run import processes, scratch
 
+#: Seconds that the reaper may take to find nothing.
+_LONGEST_WAIT = 10.0
+
 
 def start(mark: str) -> subprocess.Popen[bytes]:
     """Make the run's scratch folder and start its reaper. Closing its standard input sets it off.
+
+    From then on orphans become children of this process, and `processes.sweep` ends them.
 
     Raises:
         RunFolderError: the scratch folder cannot be made.
@@ -29,7 +34,7 @@ def start(mark: str) -> subprocess.Popen[bytes]:
             hint="Name a folder that can be written with the variable TMPDIR.",
         ) from error
     environment = {name: value for name, value in os.environ.items() if name != processes.MARK_VARIABLE}
-    return subprocess.Popen(
+    reaper = subprocess.Popen(
         [sys.executable, "-m", "cp_matrix.run.reaper", mark],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
@@ -37,13 +42,19 @@ def start(mark: str) -> subprocess.Popen[bytes]:
         start_new_session=True,
         env=environment,
     )
+    processes.adopt_orphans()
+    return reaper
 
 
 def finish(reaper: subprocess.Popen[bytes], mark: str) -> None:
     """Let the reaper end; it finds no process. What it would have removed is gone even if it was killed."""
     assert reaper.stdin is not None
     reaper.stdin.close()
-    reaper.wait()
+    try:
+        reaper.wait(_LONGEST_WAIT)
+    except subprocess.TimeoutExpired:  # it was stopped: nothing that it would find is left
+        reaper.kill()
+        reaper.wait()
     scratch.remove(mark)
 
 
