@@ -31,6 +31,7 @@ matmul: Any = torch.backends.cuda.matmul
 cudnn: Any = torch.backends.cudnn
 scratch = Path(tempfile.mkdtemp())
 stay = threading.Event()
+ALL_REDUCE = dist.all_reduce
 children: list[subprocess.Popen[bytes]] = []
 
 
@@ -84,6 +85,11 @@ CASES: dict[str, Callable[[], object]] = {
     "directory": lambda: os.chdir("/"),
     "removed directory": removed_directory,
     "alarm": lambda: signal.alarm(500),
+    "handlers": lambda: [signal.signal(one, signal.SIG_IGN) for one in (signal.SIGUSR1, signal.SIGTERM)],
+    "blocked": lambda: signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1]),
+    "umask": lambda: os.umask(0o777),
+    "hook": lambda: setattr(sys, "excepthook", print),
+    "patch": lambda: setattr(dist, "all_reduce", print),
     "group": lambda: dist.new_group([0]),
     "thread": start_thread,
     "child": start_child,
@@ -146,8 +152,11 @@ def main() -> None:
         child.wait()
     answer["told only"] = run(lambda: os.environ.update(LEFT="1"), Restoring.of(usual=False))
     answer["told only, and left"] = os.environ.pop("LEFT")
-    named = Restoring.of(usual=True, named=["child processes", "process groups"])
+    named = Restoring.of(usual=True, named=["child processes", "process groups", "functions of modules"])
     answer["by name"] = run(lambda: (start_child(), dist.new_group([0])), named)
+    dist.all_reduce = ALL_REDUCE  # the case "patch" was only told
+    answer["patch by name"] = run(lambda: setattr(dist, "all_reduce", print), named)
+    answer["put back"] = dist.all_reduce is ALL_REDUCE
     answer["child ended by"] = children[-1].wait()
     answer["randoms"] = [randoms(), randoms()]
     answer["peak"] = isolation.peak_memory()

@@ -39,6 +39,11 @@ SAID = {
     "variable of a library": [],
     "directory": ["working directory changed to /"],
     "removed directory": ["working directory changed to (removed)"],
+    "handlers": ["signal handlers changed for SIGUSR1, SIGTERM"],
+    "blocked": ["blocked signals changed for SIGUSR1"],
+    "umask": ["umask changed from 022 to 777"],
+    "hook": ["exception hooks changed"],
+    "patch": ["functions of modules changed torch.distributed.all_reduce"],
     "group": ["1 process group left open"],
     "thread": ["thread 'stays' is still running"],
 }
@@ -56,6 +61,7 @@ def test_what_a_case_left_is_said_in_one_line_each(seen: dict[str, Any], case: s
         *("cudnn deterministic", "threads", "import path", "tf32 old", "tf32 new", "tf32 everywhere"),
         *("matmul precision", "convolutions old", "convolutions new", "contradicting switches"),
         *("variable set", "variable changed", "variable removed", "directory", "removed directory", "alarm"),
+        *("handlers", "blocked", "umask", "hook"),
     ],
 )
 def test_what_can_be_put_back_is(seen: dict[str, Any], case: str) -> None:
@@ -90,6 +96,7 @@ def test_a_child_is_named_by_its_command(seen: dict[str, Any]) -> None:
         ("thread", ["running threads"]),
         ("child", ["child processes"]),
         ("group", ["process groups"]),
+        ("patch", ["functions of modules"]),
         ("tf32 new", ["float32 precision"]),
     ],
 )
@@ -108,6 +115,10 @@ def test_what_is_not_to_be_put_back_is_told_all_the_same(seen: dict[str, Any]) -
 
 def test_children_and_groups_are_ended_where_that_is_asked_for(seen: dict[str, Any]) -> None:
     assert (len(seen["by name"]["leaks"]), seen["child ended by"]) == (2, -signal.SIGKILL)
+
+
+def test_a_replaced_function_is_put_back_where_that_is_asked_for(seen: dict[str, Any]) -> None:
+    assert (len(seen["patch by name"]["leaks"]), seen["put back"]) == (1, True)
 
 
 def test_a_directory_that_is_gone_for_good_is_said_to_be(seen: dict[str, Any]) -> None:

@@ -24,10 +24,11 @@ import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
-from cp_matrix.worker import precision, services
+from cp_matrix.worker import patches, precision, services, signals
 from cp_matrix.worker.leaks import (
     CHILD_PROCESSES,
     PROCESS_GROUPS,
+    REPLACED_FUNCTIONS,
     RUNNING_THREADS,
     TIMERS,
     WORKING_DIRECTORY,
@@ -73,6 +74,20 @@ def _set_cudnn_flag(name: str) -> Callable[[Any], None]:
     return lambda value: setattr(torch.backends.cudnn, name, value)
 
 
+def _umask() -> int:
+    umask = os.umask(0o022)
+    os.umask(umask)
+    return umask
+
+
+def _set_umask(value: int) -> None:
+    os.umask(value)
+
+
+def _set_hooks(value: tuple[Any, Any]) -> None:
+    sys.excepthook, threading.excepthook = value
+
+
 SETTINGS: tuple[Setting, ...] = (
     Setting("default dtype", torch.get_default_dtype, torch.set_default_dtype),
     Setting("default device", torch.get_default_device, _set_default_device),
@@ -92,6 +107,11 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("threads", torch.get_num_threads, torch.set_num_threads),
     Setting("sys.path", lambda: tuple(sys.path), _set_import_path, "".format),
+    Setting("signal handlers", signals.handlers, signals.set_handlers, signals.changed_handlers),
+    Setting("blocked signals", signals.blocked, signals.set_blocked, signals.changed_blocked),
+    Setting("umask", _umask, _set_umask, "from {:03o} to {:03o}".format),
+    Setting("exception hooks", lambda: (sys.excepthook, threading.excepthook), _set_hooks, "".format),
+    Setting(REPLACED_FUNCTIONS, patches.read, patches.write, patches.difference),
 )
 
 

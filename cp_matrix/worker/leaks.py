@@ -16,6 +16,7 @@ CHILD_PROCESSES = "child processes"
 RUNNING_THREADS = "running threads"
 RANDOM_NUMBERS = "random numbers"
 MEMORY = "memory"
+REPLACED_FUNCTIONS = "functions of modules"
 TIMERS = "timers"
 WORKING_DIRECTORY = "working directory"
 #: All that the suite's own ``reset_between_cases`` puts back.
@@ -23,7 +24,7 @@ SUITE_STATE = "suite state"
 
 #: Kinds that are put back only where that is asked for by name: it may take time, or somebody may be
 #: using them still.
-_ONLY_BY_NAME = frozenset({PROCESS_GROUPS, CHILD_PROCESSES})
+_ONLY_BY_NAME = frozenset({PROCESS_GROUPS, CHILD_PROCESSES, REPLACED_FUNCTIONS})
 
 
 def environment_variable(name: str) -> str:

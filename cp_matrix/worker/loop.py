@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import datetime
-import faulthandler
 import gc
 import importlib
 import inspect
@@ -24,13 +23,14 @@ from typing import Any
 import msgspec
 
 from cp_matrix.facts.nccl import SHARES_GPUS, loaded_version
-from cp_matrix.mailbox import STACKS_SIGNAL, After, Isolation, LaunchSpec, Mailbox, Order, Ready
+from cp_matrix.mailbox import After, Isolation, LaunchSpec, Mailbox, Order, Ready
 from cp_matrix.results import LogSpan, RankRecord
 from cp_matrix.worker.leaks import RANDOM_NUMBERS, SUITE_STATE, Restoring
 from cp_matrix.worker.ranklog import RankLog
 from cp_matrix.worker.record import LEAK_LIMIT, clean, rank_error, shortened, storable, traceback_of
+from cp_matrix.worker.signals import StackDumps
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _FIRST_WAIT, _LONGEST_WAIT = 0.0002, 0.005
 
 
@@ -54,7 +54,10 @@ def die_with_parent() -> None:
 
     The session lets the driver find and end whatever a case leaves running.
     """
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # A daemon of a case stays below the rank, where it is found.
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     if os.getppid() == 1:
         os._exit(1)
     with contextlib.suppress(PermissionError):  # already the leader
@@ -95,12 +98,21 @@ def _waits() -> Iterator[None]:
 class Rank:
     """One rank of one launch, after it has joined its process group."""
 
-    def __init__(self, box: Mailbox, spec: LaunchSpec, log: RankLog, world: Any, suite: CaseFunction) -> None:
+    def __init__(
+        self,
+        box: Mailbox,
+        spec: LaunchSpec,
+        log: RankLog,
+        world: Any,
+        suite: CaseFunction,
+        dumps: StackDumps | None = None,
+    ) -> None:
         self.box = box
         self.spec = spec
         self.log = log
         self.world = world
         self.suite = suite
+        self.dumps = dumps
 
     def serve(self) -> None:
         """Take orders until told to stop. Does not return while the world waits to be replaced."""
@@ -161,12 +173,12 @@ class Rank:
             context.raise_for_mismatch()
             if self.world.device.type == "cuda":
                 torch.cuda.synchronize(self.world.device)
-        except BaseException as caught:  # noqa: BLE001 - also SystemExit and KeyboardInterrupt: none ends the rank
-            error = caught
-        if os.getpid() != process:
         except ToleranceError as mismatch:
             # It is raised here for every case: the figures tell what is wrong, the frames nothing.
             error = mismatch.with_traceback(None)
+        except BaseException as caught:  # noqa: BLE001 - also SystemExit and KeyboardInterrupt: none ends the rank
+            error = caught
+        if os.getpid() != process:
             os._exit(0)  # a process that the case has forked: it must not go on as a second rank
         seconds = time.perf_counter() - clock
         peak = isolation.peak_memory()
@@ -196,6 +208,8 @@ class Rank:
         del error, context
         broken = isolation.reset_suite(spec.suite) if SUITE_STATE in restoring else ""
         leaks = snapshot.restore(self.world.group_names() - groups_before, restoring)
+        if self.dumps is not None:
+            self.dumps.arm()
         unhealthy = broken or snapshot.unhealthy()
         isolation.collect()
         if watch is not None:
@@ -293,9 +307,8 @@ def main(folder: str) -> None:
     rank = int(os.environ["RANK"])
     log = RankLog(Path(spec.logs) / f"rank{rank}.log", f"{spec.logs_relative}/rank{rank}.log")
     box.put_pid(rank)
-    faulthandler.enable(log.descriptor, all_threads=True)
     with box.stacks_path(rank).open("w") as stacks:
-        faulthandler.register(STACKS_SIGNAL, file=stacks, all_threads=True, chain=False)
+        dumps = StackDumps(stacks, log.descriptor)
         os.environ.update(spec.environment)
         if spec.isolation is Isolation.OFF:
             os.environ["CP_MATRIX_KEEP_STATE"] = "1"  # for suites that put things back by themselves
@@ -310,7 +323,7 @@ def main(folder: str) -> None:
         gc.collect()
         gc.freeze()
         box.put_ready(rank, ready)
-        Rank(box, spec, log, world, suite).serve()
+        Rank(box, spec, log, world, suite, dumps).serve()
         log.flush()
 
 

@@ -39,6 +39,7 @@ EXPECTED = {
     "replaces_stderr_and_raises": Verdict.FAILED,
     "leaves_child": Verdict.PASSED,
     "leaves_daemon": Verdict.PASSED,
+    "leaves_orphan": Verdict.PASSED,
     "forks_and_returns": Verdict.PASSED,
     "leaves_alarm": Verdict.PASSED,
     "destroys_group": Verdict.PASSED,
@@ -214,6 +215,7 @@ def test_a_timeout_shows_the_line_at_which_each_rank_hangs(faults: Finished) -> 
         ("changes_dtype", "default dtype changed from torch.float32 to torch.float64"),
         ("leaves_child", "is still running: sleep 1000"),
         ("leaves_daemon", "is still running: sleep 1000"),
+        ("leaves_orphan", "is still running: sleep 1000"),
         ("leaves_alarm", "alarm"),
     ],
 )
@@ -221,7 +223,7 @@ def test_what_a_case_leaves_behind_is_recorded_against_it(faults: Finished, what
     assert leak in leaks(faults, what)
 
 
-@pytest.mark.parametrize("what", ["leaves_child", "leaves_daemon"])
+@pytest.mark.parametrize("what", ["leaves_child", "leaves_daemon", "leaves_orphan"])
 def test_what_a_case_started_is_gone_after_the_run(faults: Finished, what: str) -> None:
     pids = [int(pid) for pid in re.findall(r"child process (\d+) is still running", leaks(faults, what))]
     assert (len(pids), [command_of(pid) for pid in pids]) == (2, ["", ""])

@@ -184,6 +184,19 @@ def leaves_daemon(context: Any) -> None:
     )
 
 
+def leaves_orphan(context: Any) -> None:
+    # A daemon as daemons are made: its parent is gone, too.
+    ready = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.execve("/bin/sleep", ["sleep", "1000"], {})
+        os._exit(0)
+    os.wait()
+    os.close(ready[1])
+    assert os.read(ready[0], 1) == b""  # closed by exec: the daemon is what it is going to be
+
+
 def wait_for_command(process: subprocess.Popen[bytes]) -> None:
     """Until its command line can be read, which is a moment after it runs."""
     while b"sleep" not in Path(f"/proc/{process.pid}/cmdline").read_bytes():
