@@ -181,7 +181,8 @@ def test_worlds_that_never_start_leave_their_cases_not_run_with_the_reason(play:
     ("how", "start", "tries"),
     [
         ("RuntimeError", "warm", 3),
-        ("silent", "warm", 3),
+        ("silent", "cold", 3),
+        ("silent", "warm", 6),
         ("ended", "cold", 3),
         ("ended", "warm", 6),
         ("lost", "warm", 3),

@@ -24,6 +24,9 @@ MOST_FAILED_STARTS = 3
 #: Start errors that another try cannot mend; see ``worker/loop.py``.
 FINAL_ERRORS = frozenset({"SuiteError", "SharedGpuError"})
 
+#: Start errors of no rank in particular: another way to start may not have them.
+_WAYS_FAULT = frozenset({"StartError", "StartTimeout"})
+
 Environment = tuple[tuple[str, str], ...]
 #: Makes the launcher for one way to start (``warm`` or ``cold``) and one declared environment.
 LauncherFactory = Callable[[str, Environment], Launcher]
@@ -100,7 +103,7 @@ class Starts:
         tries = self._count(world)
         if tries < MOST_FAILED_STARTS or others:
             return Conclusion()
-        if self.way == "warm" and failure.error.type == "StartError":
+        if self.way == "warm" and failure.error.type in _WAYS_FAULT:
             return Conclusion(fall_back=failure.reason)
         return Conclusion(give_up=f"no world could be started, {tries} tries: {failure.reason} (see {log})")
 
