@@ -27,8 +27,12 @@ def test_colours_titles_and_links_are_removed() -> None:
     assert clean("\x1b[1;31mred\x1b[0m \x1b]0;title\x07\x1b]8;;http://x\x1b\\link") == "red link"
 
 
+def test_codes_in_one_character_are_removed_as_well() -> None:
+    assert clean("\x9b31mred\x9b0m \x9d0;title\x9clink") == "red link"
+
+
 def test_forbidden_characters_become_visible() -> None:
-    assert clean("a\x00b\ud800c\uffffd\x9be") == "a\\x00b\\ud800c\\uffffd\\x9be"
+    assert clean("a\x00b\ud800c\uffffd\x85e") == "a\\x00b\\ud800c\\uffffd\\x85e"
 
 
 def test_what_xml_treats_as_markup_is_left_to_the_writer() -> None:

@@ -6,21 +6,14 @@ they may neither move its cursor, nor ring, nor reorder what is read.
 
 from __future__ import annotations
 
-import re
-
 from rich.cells import cell_len
+
+from cp_matrix.report.text import ANSI
 
 ELLIPSIS = "…"
 
 #: Longer lines than this are cut: a terminal is no place for a tensor's repr.
 LINE_LIMIT = 2000
-
-# The bodies are bounded so that text full of unfinished sequences is still read in linear time.
-_ANSI = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]{0,64}[ -/]{0,8}[@-~]"
-    r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]{0,4096}(?:\x07|\x1b\\|\x9c)"
-    r"|\x1b[ -/]{0,8}[0-Z\\^-~]"
-)
 
 
 def printable(text: str, limit: int = LINE_LIMIT) -> str:
@@ -30,7 +23,7 @@ def printable(text: str, limit: int = LINE_LIMIT) -> str:
     """
     cut = text[: limit * 2]
     if not cut.isprintable():
-        cut = "".join(map(_visible, _ANSI.sub("", cut)))
+        cut = "".join(map(_visible, ANSI.sub("", cut)))
     if len(text) > limit * 2 or len(cut) > limit:
         cut = cut[: limit - 1] + ELLIPSIS
     return cut

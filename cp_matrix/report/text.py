@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 
-# Every part is bounded or excludes the escape character itself, so a hostile text costs linear time.
-_ANSI = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor movements
-    r"|\x1b[\]PX^_][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)"  # OSC, DCS, …: titles, links
-    r"|\x1b[ -/]*[0-~]"  # two-character escapes
+#: Colours, cursor movements, titles, links. The bodies are bounded and hold nothing that
+#: starts another, so that text full of unfinished sequences is still read in linear time.
+ANSI = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]{0,64}[ -/]{0,8}[@-~]"
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9c-\x9f]{0,4096}(?:\x07|\x1b\\|\x9c)"
+    r"|\x1b[ -/]{0,8}[0-Z\\^-~]"
 )
 _UNSAFE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
@@ -21,8 +22,8 @@ def clean(text: str) -> str:
 
     The result can always be encoded as UTF-8 and written into an XML 1.0 document.
     """
-    if "\x1b" in text:
-        text = _ANSI.sub("", text)
+    if "\x1b" in text or not text.isascii():
+        text = ANSI.sub("", text)
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     return _UNSAFE.sub(_escaped, text)
