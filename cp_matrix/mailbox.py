@@ -176,8 +176,8 @@ class Mailbox:
             raise UnreadableMessageError(f"its message {name} cannot be read: {error}") from error
 
     def discard_unfinished(self) -> None:
-        """Remove what a rank was writing when it was killed."""
-        for path in self.folder.glob("*/.*.tmp"):
+        """Remove what a rank or the launcher was writing when it was killed."""
+        for path in (*self.folder.glob(".*.tmp"), *self.folder.glob("*/.*.tmp")):
             path.unlink(missing_ok=True)
 
     def is_there(self) -> bool:

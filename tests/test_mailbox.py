@@ -181,6 +181,12 @@ def test_what_a_killed_writer_leaves_is_discarded(box: Mailbox) -> None:
     assert [path.name for path in (box.folder / "cases").iterdir()] == ["0.1.record"]
 
 
+def test_what_a_killed_launcher_leaves_is_discarded(box: Mailbox) -> None:
+    (box.folder / ".ended.123.tmp").write_text("{")
+    box.discard_unfinished()
+    assert list(box.folder.glob(".*")) == []
+
+
 def test_a_message_that_cannot_be_written_leaves_nothing_and_names_its_file(tmp_path: Path) -> None:
     path = tmp_path / "message"
     path.mkdir()

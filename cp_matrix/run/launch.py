@@ -196,6 +196,7 @@ class WarmLauncher:
             "CP_MATRIX_PRELOAD_PATH": os.pathsep.join(import_path),
         }
         self._process: subprocess.Popen[bytes] | None = None
+        self._boxes: list[Mailbox] = []
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
@@ -211,6 +212,7 @@ class WarmLauncher:
 
     def start(self, spec: LaunchSpec, box: Mailbox) -> WarmHandle:
         host = self._running()
+        self._boxes.append(box)
         pipe: IO[bytes] | None = host.stdin
         assert pipe is not None
         with contextlib.suppress(BrokenPipeError):  # it has just died: `ended` of this world will say so
@@ -229,6 +231,8 @@ class WarmLauncher:
             with contextlib.suppress(BrokenPipeError):  # an unsent line to a host that is gone
                 self._process.stdin.close()
         processes.kill(children)
+        for box in self._boxes:
+            box.discard_unfinished()  # the host may have been telling how a world ended
 
 
 def end_world(

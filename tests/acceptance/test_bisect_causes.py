@@ -120,7 +120,7 @@ BLAMED = [
     ("restored", "group[victim]", ["group[polluter]"], "with process groups put back, it passes"),
     ("restored", "memory[victim]", ["memory[polluter]"], "what is left is memory"),
     ("restored", "pair[victim]", ["pair[first]", "pair[second]"], "only the suite or its libraries know"),
-    ("restored", "sometimes[victim]", ["sometimes[polluter]"], "33 %"),
+    ("restored", "sometimes[victim]", ["sometimes[polluter]"], " %, between "),
     ("restored", "crashing[victim]", ["crashing[helper]", "crashing[polluter]"], ""),
     ("far", "far[500]", ["far[0]"], ""),
     ("twice", "twice[victim]", ["twice[polluter]", "twice[polluter]#2"], ""),
