@@ -183,6 +183,7 @@ class Probes:
         self.cancel()
         for launcher in self._launchers.values():
             launcher.close()
+        shutil.rmtree(self._folder / "launches", ignore_errors=True)
 
     def status(self) -> str:
         """What is going on, in a few words."""
