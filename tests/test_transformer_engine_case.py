@@ -145,6 +145,19 @@ def test_what_computed_both_is_recorded(two: Ranks) -> None:
     assert two.call(records)[0] == {"backend": "FusedAttention", "reference_backend": "FusedAttention"}
 
 
+def fallen_back(world: World) -> str:
+    try:
+        verified(world, PARAMS | {"backend": "flash"})
+    except case.BackendError as error:
+        return str(error)
+    return "nothing was noticed"
+
+
+def test_an_answer_of_another_backend_fails_however_close_it_is(two: Ranks) -> None:
+    said = "the case is about FlashAttention, the library computed it with FusedAttention"
+    assert two.call(fallen_back) == [said, said]
+
+
 @pytest.mark.gpu
 def test_one_rank_on_a_gpu_agrees_with_itself(tmp_path: Any) -> None:
     if not torch.cuda.is_available():

@@ -25,6 +25,13 @@ _OVER_KEYS = ("dk", "dv")
 _WHOLE = ("d_softmax_offset", "max_logit")
 
 
+_BACKENDS = {"flash": "FlashAttention", "fused": "FusedAttention"}
+
+
+class BackendError(AssertionError):
+    """The library computed attention with another backend than the case is about."""
+
+
 @dataclass(frozen=True)
 class Answer:
     """A problem's inputs, what one rank makes of them, and what computed it."""
@@ -51,6 +58,7 @@ def run_case(params: Mapping[str, Any], context: Context) -> None:
     Raises:
         ValueError: parameters that mean nothing, alone or together, or a rank without a GPU.
         ModuleNotFoundError: Transformer Engine is not installed.
+        BackendError: the library chose another backend than the case is about.
     """
     problem, scheme = problem_of(params), scheme_of(params)
     if context.device.type != "cuda":
@@ -95,13 +103,18 @@ def verify(library: Library, problem: Problem, scheme: str, context: Context) ->
         with context.phase("cp"):
             parallel = parallel_of(scheme, context)
             found = attend(library, problem, packing, mine, context.group, parallel)
-        context.record("backend", te.chosen_backend(library))
+        chosen = te.chosen_backend(library)
+        context.record("backend", chosen)
         context.record("reference_backend", answer.backend)
     with context.phase("compare"):
         tolerance = tolerance_of(problem)
         for name, expected in answer.expected.items():
             for part, actual, wanted in parts(name, found[name], expected, problem, packing, shard):
                 compare(context, part, actual, wanted, tolerance)
+    wanted_backend = _BACKENDS[problem.backend]
+    if chosen.split()[0] != wanted_backend:
+        # The figures may well agree; but they say nothing of what the case is about.
+        raise BackendError(f"the case is about {wanted_backend}, the library computed it with {chosen}")
 
 
 def parts(
