@@ -13,6 +13,7 @@ import pytest
 
 from cp_matrix.cli import main
 from cp_matrix.errors import ExitCode
+from cp_matrix.facts import probe
 from cp_matrix.matrix import find
 
 MATRIX = """
@@ -337,3 +338,13 @@ class TestErrors:
             check=True,
         )
         assert done.stdout == "t[\\xe9]\n"
+
+
+def test_ranks_that_share_a_gpu_are_refused_where_nccl_is_too_old(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nccl = {"nccl_loaded": "2.28.9", "nccl_shares_gpus": False}
+    facts = probe.probe() | {"device": "cuda", "gpu_count": 1} | nccl
+    monkeypatch.setattr(probe, "probe", lambda **request: facts)
+    code, _, said = run("plan", "--ranks-per-gpu", "2")
+    assert (code, "ranks here load NCCL 2.28.9" in said, "nvidia-nccl-cu13>=2.30" in said) == (2, True, True)

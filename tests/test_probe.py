@@ -81,6 +81,24 @@ def test_a_torch_without_cuda_runs_on_the_cpu_and_says_so(
     assert any("built without CUDA" in note for note in facts["notes"])
 
 
+@pytest.mark.parametrize(("loaded", "shown"), [((2, 28, 9), "NCCL 2.28.9"), (None, "no NCCL")])
+def test_few_gpus_whose_nccl_cannot_share_them_come_with_what_to_install(
+    two_gpus: None, monkeypatch: pytest.MonkeyPatch, loaded: tuple[int, ...] | None, shown: str
+) -> None:
+    monkeypatch.setattr(probe_module.nccl_library, "loaded_version", lambda environ: loaded)
+    facts = probe(ranks_per_gpu=None, environ={})
+    note = facts["notes"][-1]
+    assert (facts["max_world_size"], shown in note, "nvidia-nccl-cu13>=2.30" in note) == (2, True, True)
+
+
+def test_gpus_that_nccl_can_share_have_places_for_more_ranks(
+    two_gpus: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe_module.nccl_library, "loaded_version", lambda environ: (2, 30, 3))
+    facts = probe(ranks_per_gpu=None, environ={})
+    assert (facts["ranks_per_gpu"], facts["max_world_size"], "share" in str(facts["notes"])) == (8, 16, False)
+
+
 def test_a_package_that_is_not_installed_has_no_version(
     no_gpu: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -286,13 +286,11 @@ def machine_of(
 
 def _check_sharing(facts: Mapping[str, Any], asked: int | None) -> None:
     """Refuse ranks that share a GPU where the loaded NCCL cannot do that."""
+    from cp_matrix.facts import nccl
+
     if asked is None or asked == 1 or facts["device"] != "cuda" or facts["nccl_shares_gpus"]:
         return
-    loaded = f"NCCL {facts['nccl_loaded']}" if facts["nccl_loaded"] else "no NCCL that could be asked"
-    raise UsageError(
-        f"--ranks-per-gpu {asked} needs NCCL 2.30 or later, ranks here load {loaded}",
-        hint="Install nvidia-nccl-cu13>=2.30, or preload a newer one: LD_PRELOAD=/path/to/libnccl.so.2",
-    )
+    raise UsageError(f"--ranks-per-gpu {asked} {nccl.too_old(facts['nccl_loaded'])}", hint=nccl.HOW_TO_SHARE)
 
 
 def _with_places_searched(

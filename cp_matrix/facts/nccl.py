@@ -14,6 +14,7 @@ from pathlib import Path
 
 #: The first release that accepts several ranks of one communicator on one GPU.
 SHARES_GPUS = (2, 30)
+HOW_TO_SHARE = "Install nvidia-nccl-cu13>=2.30, or preload a newer one: LD_PRELOAD=/path/to/libnccl.so.2"
 
 #: What makes it do so. Without the bound on channels each communicator opens dozens of them, which
 #: takes seconds and gigabytes.
@@ -33,6 +34,12 @@ def loaded_version(environ: Mapping[str, str]) -> tuple[int, ...] | None:
     except (OSError, AttributeError):  # no such library, or no NCCL
         return None
     return decode_version(number.value) if status == 0 else None
+
+
+def too_old(loaded: str | None) -> str:
+    """Why ranks cannot share a GPU where this version (None: none that could be asked) is loaded."""
+    shown = f"NCCL {loaded}" if loaded else "no NCCL that could be asked"
+    return f"needs NCCL 2.30 or later, ranks here load {shown}"
 
 
 def _library(environ: Mapping[str, str]) -> str:

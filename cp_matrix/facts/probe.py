@@ -78,7 +78,11 @@ def probe(
     versions["cudnn_version"] = _cudnn(versions, environ, notes) if on_gpus else versions["cudnn_version"]
     nccl = nccl_library.loaded_version(environ) if on_gpus and ranks_per_gpu != 1 else None
     shares_gpus = nccl is not None and nccl >= nccl_library.SHARES_GPUS
+    nccl_loaded = None if nccl is None else ".".join(map(str, nccl))
     if ranks_per_gpu is None:
+        if 0 < len(gpus) < MOST_RANKS_PER_GPU and not shares_gpus:
+            why = nccl_library.too_old(nccl_loaded)
+            notes.append(f"ranks cannot share a GPU: that {why}. {nccl_library.HOW_TO_SHARE}")
         ranks_per_gpu = MOST_RANKS_PER_GPU if shares_gpus else 1
     return {
         "device": "cuda" if on_gpus else "cpu",
@@ -99,7 +103,7 @@ def probe(
         # The libraries under test share this variable's convention: 0 asks for deterministic kernels.
         "deterministic": environ.get("NVTE_ALLOW_NONDETERMINISTIC_ALGO") == "0",
         "switches": {name: value for name, value in sorted(environ.items()) if name.startswith("NVTE_")},
-        "nccl_loaded": None if nccl is None else ".".join(map(str, nccl)),
+        "nccl_loaded": nccl_loaded,
         "nccl_shares_gpus": shares_gpus,
         "ranks_per_gpu": ranks_per_gpu,
         "max_world_size": len(gpus) * ranks_per_gpu if on_gpus else max(8, 4 * cpus),
