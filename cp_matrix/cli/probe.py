@@ -12,6 +12,7 @@ import click
 
 from cp_matrix.cli.options import RanksPerGpu, Request, load_matrices, machine_of
 from cp_matrix.cli.tables import Column, Table, show
+from cp_matrix.cli.values import OutputFile
 from cp_matrix.errors import UsageError
 from cp_matrix.facts.probe import Device
 from cp_matrix.facts.query import Remembered
@@ -29,7 +30,7 @@ Given = Mapping[Question, "Answer | QueryFailedError"]
 @click.option(
     "-o",
     "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=OutputFile(),
     metavar="FILE",
     help="Save it all as a profile, for cp-matrix plan --profile FILE.",
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from cp_matrix.cli.values import OutputFile
 from cp_matrix.errors import RunFolderError
 from cp_matrix.report import summary
 from cp_matrix.report.alone import recorded_alone
@@ -25,7 +26,7 @@ from cp_matrix.results import Verdict
 @click.argument("run", default="latest")
 @click.option(
     "--junit",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=OutputFile(),
     help="Write only the JUnit file, to this path; the run folder is left as it is.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the run's verdicts and failures as JSON.")

@@ -13,6 +13,7 @@ from cp_matrix.cli.options import import_path as suite_path
 from cp_matrix.cli.order import Ordering, arrange, order_options
 from cp_matrix.cli.session import Session
 from cp_matrix.cli.suite_check import check_suite
+from cp_matrix.cli.values import OutputFile, Seconds
 from cp_matrix.errors import CpMatrixError, ExitCode, UsageError
 
 
@@ -33,9 +34,6 @@ class BatchSize(click.ParamType[float]):
         if number < 1:
             self.fail(f"{value!r} is neither a number of cases (1 or more) nor 'all'", param, ctx)
         return float(number)
-
-
-_SECONDS = click.FloatRange(min=0, min_open=True)
 
 
 @click.command("run")
@@ -59,10 +57,10 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
 @click.option(
     "--jobs", type=click.IntRange(min=1), metavar="N", help="Worlds at once; default: as many as fit."
 )
-@click.option("--timeout", type=_SECONDS, metavar="S", help="Seconds a case may take; default: as declared.")
+@click.option("--timeout", type=Seconds(), metavar="S", help="Seconds a case may take; default: as declared.")
 @click.option(
     "--start-timeout",
-    type=_SECONDS,
+    type=Seconds(),
     default=180.0,
     show_default=True,
     metavar="S",
@@ -70,7 +68,7 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
 )
 @click.option(
     "--grace",
-    type=_SECONDS,
+    type=Seconds(),
     default=5.0,
     show_default=True,
     metavar="S",
@@ -94,7 +92,7 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
 )
 @click.option("--maxfail", type=click.IntRange(min=1), metavar="N", help="Stop after N bad verdicts.")
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=1234, show_default=True, help="Given to every case."
+    "--seed", type=click.IntRange(0, 2**63 - 1), default=1234, show_default=True, help="Given to every case."
 )
 @click.option(
     "--isolation",
@@ -119,7 +117,7 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
 )
 @click.option(
     "--junit",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=OutputFile(),
     metavar="PATH",
     help="JUnit file; default: in the run folder.",
 )

@@ -22,6 +22,9 @@ MAX_CASES = 2_000_000
 
 MAX_WORLD_SIZE = 1024
 
+#: Seconds that every clock which has to count them can hold.
+LONGEST_TIMEOUT = 1e8
+
 #: A set of positions, one bit each.
 Mask = int
 
@@ -151,9 +154,9 @@ class Grid:
     @cached_property
     def _timeouts(self) -> list[tuple[Any, Mask]]:
         def check(value: Any) -> str:
-            if type(value) in (int, float) and value > 0:
-                return ""
-            return f"timeout must be a positive number of seconds, not {value!r}"
+            if type(value) not in (int, float) or not value > 0:
+                return f"timeout must be a positive number of seconds, not {value!r}"
+            return "" if value <= LONGEST_TIMEOUT else "timeout must be at most 1e8 seconds, three years"
 
         return self._distinct(self.test.timeout, self.test.timeout_where, check)
 
