@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -198,8 +199,17 @@ def test_worlds_share_a_host_which_is_told_their_folders(
     for _ in range(2):
         warm.start(spec(tmp_path), box)
     told = tmp_path / "told"
-    eventually(lambda: told.exists() and told.read_text() == f"{box.folder}\n" * 2)
+    eventually(lambda: told.exists() and told.read_text() == f'"{box.folder}"\n' * 2)
     warm.close()
+
+
+def test_a_folder_is_one_line_to_the_host_whatever_its_name(warm: WarmLauncher, tmp_path: Path) -> None:
+    box = Mailbox.create(tmp_path / "a\nb\udcff", spec(tmp_path))
+    warm.start(spec(tmp_path), box)
+    told = tmp_path / "told"
+    eventually(lambda: told.exists() and told.read_text().endswith("\n"))
+    warm.close()
+    assert [json.loads(line) for line in told.read_text().splitlines()] == [str(box.folder)]
 
 
 def test_a_host_is_told_what_to_import_beforehand(warm: WarmLauncher, box: Mailbox, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +47,16 @@ def test_latest_names_the_newest_run(folder: RunFolder, tmp_path: Path) -> None:
 
 def test_latest_still_works_when_the_reports_are_moved(folder: RunFolder, tmp_path: Path) -> None:
     assert (tmp_path / "latest").readlink() == Path(folder.run_id)
+
+
+@pytest.mark.parametrize(
+    ("reports", "why"), [("runs", "where a link to the newest run is to be"), ("a\udcff", "no UTF-8 text")]
+)
+def test_a_place_that_cannot_hold_runs_is_left_as_it_is(tmp_path: Path, reports: str, why: str) -> None:
+    (tmp_path / reports / "latest").mkdir(parents=True)
+    with pytest.raises(RunFolderError, match=why):
+        RunFolder.create(tmp_path / reports, PLAN, {})
+    assert os.listdir(tmp_path / reports) == ["latest"]
 
 
 def test_events_can_be_read_as_soon_as_they_happen(folder: RunFolder) -> None:

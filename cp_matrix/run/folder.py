@@ -58,6 +58,19 @@ class RunFolder:
         """
         name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
         path = reports.absolute() / name
+        if not _is_text(path):
+            raise RunFolderError(
+                "the path of the run folder is no UTF-8 text, which its records have to be",
+                where=os.fsencode(path).decode(errors="backslashreplace"),
+                hint="Name another folder with --out DIR.",
+            )
+        latest = reports.absolute() / "latest"
+        if latest.is_dir() and not latest.is_symlink():
+            raise RunFolderError(
+                "is a folder, where a link to the newest run is to be",
+                where=str(latest),
+                hint="Move it away, or name another folder with --out DIR.",
+            )
         try:
             for part in ("results", "logs", "launches"):
                 (path / part).mkdir(parents=True)
@@ -127,6 +140,14 @@ class RunFolder:
 
     def close(self) -> None:
         self._events.close()
+
+
+def _is_text(path: Path) -> bool:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _point_latest(reports: Path, name: str) -> None:

@@ -6,6 +6,7 @@ Both read the same mailbox; only how the ranks come into being differs.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import subprocess
@@ -216,7 +217,8 @@ class WarmLauncher:
         pipe: IO[bytes] | None = host.stdin
         assert pipe is not None
         with contextlib.suppress(BrokenPipeError):  # it has just died: `ended` of this world will say so
-            pipe.write(os.fsencode(box.folder) + b"\n")
+            # JSON: a folder's name may hold a line break, or bytes that are no text.
+            pipe.write(json.dumps(str(box.folder)).encode() + b"\n")
             pipe.flush()
         return WarmHandle(host, box)
 

@@ -1,12 +1,13 @@
 """The warm launcher: torch's elastic agent over one preloaded fork server.
 
-Reads one mailbox folder a line from its standard input and runs that launch in a thread of its own;
-ends, with every rank, when its input closes. It talks to the driver only through the mailboxes.
+Reads one mailbox folder a line, in JSON, from its standard input and runs that launch in a thread of its
+own; ends, with every rank, when its input closes. It talks to the driver only through the mailboxes.
 """
 
 from __future__ import annotations
 
 import ctypes
+import json
 import logging
 import multiprocessing
 import os
@@ -74,7 +75,7 @@ def main() -> None:
             # Torch's own formatter imports its compiler to show a failure: a second per failed world.
             handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
     for line in sys.stdin:
-        folder = Path(line.rstrip("\n"))
+        folder = Path(json.loads(line))
         # Were it started anew by the launch's thread, it would die with that thread.
         forkserver.ensure_running()
         threading.Thread(target=run_launch, args=(folder,), name=folder.name, daemon=True).start()
