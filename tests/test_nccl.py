@@ -44,3 +44,10 @@ def test_a_library_that_is_no_nccl_has_no_version(library: Path) -> None:
 
 def test_a_preload_that_is_not_there_has_no_version(tmp_path: Path) -> None:
     assert nccl.loaded_version({"LD_PRELOAD": str(tmp_path / "libnccl.so.2")}) is None
+
+
+def test_what_is_too_old_is_told_with_what_is_needed() -> None:
+    assert (too_old("2.28.9"), too_old(None)) == (
+        "needs NCCL 2.30 or later, ranks here load NCCL 2.28.9",
+        "needs NCCL 2.30 or later, ranks here load no NCCL that could be asked",
+    )

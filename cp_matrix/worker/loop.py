@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from cp_matrix.facts.nccl import SHARES_GPUS, loaded_version
+from cp_matrix.facts.nccl import HOW_TO_SHARE, SHARES_GPUS, loaded_version, too_old
 from cp_matrix.mailbox import After, Isolation, LaunchSpec, Mailbox, Order, Ready
 from cp_matrix.results import LogSpan, RankRecord
 from cp_matrix.worker.leaks import RANDOM_NUMBERS, SUITE_STATE, Restoring
@@ -261,11 +261,8 @@ def _device(spec: LaunchSpec, rank: int) -> Any:
 def _check_nccl() -> None:
     loaded = loaded_version(os.environ)
     if loaded is None or loaded < SHARES_GPUS:
-        shown = "unknown" if loaded is None else ".".join(map(str, loaded))
-        raise SharedGpuError(
-            f"ranks that share a GPU need NCCL 2.30 or later, this process loaded {shown}: "
-            "install nvidia-nccl-cu13>=2.30, or preload a newer one with LD_PRELOAD"
-        )
+        shown = None if loaded is None else ".".join(map(str, loaded))
+        raise SharedGpuError(f"sharing a GPU {too_old(shown)}. {HOW_TO_SHARE}")
 
 
 def _join(box: Mailbox, spec: LaunchSpec, rank: int, device: Any) -> Any:
