@@ -150,6 +150,7 @@ def test_help_imports_nothing_heavy() -> None:
         ["validate"],
         ["run", "--help"],
         ["report", "--help"],
+        ["bisect", "--help"],
     ],
     ids=" ".join,
 )

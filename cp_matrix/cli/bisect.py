@@ -10,7 +10,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from typing_extensions import Self
@@ -21,7 +21,9 @@ from cp_matrix.cli.recorded import matrix_words, same_device
 from cp_matrix.errors import CpMatrixError, ExitCode
 
 if TYPE_CHECKING:
+    from cp_matrix.bisect.axes import Point
     from cp_matrix.bisect.history import History
+    from cp_matrix.bisect.investigate import Wishes
     from cp_matrix.bisect.probe import Probes, Settings
     from cp_matrix.bisect.verdict import Answer
     from cp_matrix.matrix.case import Case
@@ -175,7 +177,7 @@ class Progress:
 class Bisection:
     """One ``cp-matrix bisect``: its folder in the run's, its worlds, and its answer."""
 
-    def __init__(self, history: History, settings: Settings, wishes: Any, *, resume: bool) -> None:
+    def __init__(self, history: History, settings: Settings, wishes: Wishes, *, resume: bool) -> None:
         self.exit_code: ExitCode | None = None
         self._history = history
         self._settings = settings
@@ -281,7 +283,7 @@ class Bisection:
             self._folder / "logs" / "host.log",
         )
 
-    def _neighbours(self) -> dict[Any, Case | None]:
+    def _neighbours(self) -> dict[Point, Case | None]:
         from cp_matrix.bisect.axes import point
 
         victim = self._history.victim

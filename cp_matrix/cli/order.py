@@ -20,7 +20,7 @@ from cp_matrix.errors import UsageError
 if TYPE_CHECKING:
     from cp_matrix.mailbox import LaunchSpec
     from cp_matrix.matrix.case import Case
-    from cp_matrix.plan import PlannedCase
+    from cp_matrix.plan import Plan, PlannedCase
     from cp_matrix.run.queue import Queue
 
 #: Stands for a seed that is still to be chosen.
@@ -218,7 +218,7 @@ class Again:
         return numbered
 
 
-def _plan(cases: Iterable[Case], skipped: Iterable[PlannedCase] = ()) -> Any:
+def _plan(cases: Iterable[Case], skipped: Iterable[PlannedCase] = ()) -> Plan:
     from cp_matrix.plan import Plan, PlannedCase
 
     return Plan((*map(PlannedCase, cases), *skipped))
