@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -56,7 +55,7 @@ def test_a_place_that_cannot_hold_runs_is_left_as_it_is(tmp_path: Path, reports:
     (tmp_path / reports / "latest").mkdir(parents=True)
     with pytest.raises(RunFolderError, match=why):
         RunFolder.create(tmp_path / reports, PLAN, {})
-    assert os.listdir(tmp_path / reports) == ["latest"]
+    assert [path.name for path in (tmp_path / reports).iterdir()] == ["latest"]
 
 
 def test_events_can_be_read_as_soon_as_they_happen(folder: RunFolder) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cp_matrix.errors import MatrixError, Problem
 from cp_matrix.matrix.case import Scalar, Value
 from cp_matrix.matrix.decide import TOO_FEW_PLACES
-from cp_matrix.matrix.expand import MAX_WORLD_SIZE, Grid, typed
+from cp_matrix.matrix.expand import LONGEST_TIMEOUT, MAX_WORLD_SIZE, Grid, typed
 from cp_matrix.matrix.facts import FACTS
 from cp_matrix.matrix.loaded import (
     DERIVED,
@@ -252,8 +252,9 @@ class _Resolver:
         if key == "world_size" and not (isinstance(value, int) and 0 < value <= MAX_WORLD_SIZE):
             self.problem(path, f"world_size must be a whole number from 1 to {MAX_WORLD_SIZE}, not {value}")
             return None, path
-        if value <= 0:
-            self.problem(path, f"timeout must be a positive number of seconds, not {value}")
+        if not 0 < value <= LONGEST_TIMEOUT:
+            hint = f"{LONGEST_TIMEOUT:.0f} is the most" if value > 0 else ""
+            self.problem(path, f"timeout must be a positive number of seconds, not {value}", hint)
             return None, path
         result: Derived = value
         return result, path
