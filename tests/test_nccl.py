@@ -11,7 +11,8 @@ from cp_matrix.facts import nccl
 
 
 @pytest.mark.parametrize(
-    ("number", "version"), [(22809, (2, 28, 9)), (23203, (2, 32, 3)), (23000, (2, 30, 0)), (21005, (2, 10, 5))]
+    ("number", "version"),
+    [(22809, (2, 28, 9)), (23203, (2, 32, 3)), (23000, (2, 30, 0)), (21005, (2, 10, 5))],
 )
 def test_a_version_number_is_decoded_as_nccl_composes_it(number: int, version: tuple[int, ...]) -> None:
     assert nccl.decode_version(number) == version
@@ -47,7 +48,7 @@ def test_a_preload_that_is_not_there_has_no_version(tmp_path: Path) -> None:
 
 
 def test_what_is_too_old_is_told_with_what_is_needed() -> None:
-    assert (too_old("2.28.9"), too_old(None)) == (
+    assert (nccl.too_old("2.28.9"), nccl.too_old(None)) == (
         "needs NCCL 2.30 or later, ranks here load NCCL 2.28.9",
         "needs NCCL 2.30 or later, ranks here load no NCCL that could be asked",
     )
