@@ -18,44 +18,56 @@ import threading
 import traceback
 from multiprocessing import forkserver
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cp_matrix.mailbox import Mailbox
 
 
 def run_launch(folder: Path) -> None:
     """Run one launch to its end and say in its mailbox how it ended."""
+    from cp_matrix.mailbox import Ended, Mailbox
+
+    box = Mailbox(folder)
+    try:
+        failed = _launch(box)
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the driver must learn that the launch is over
+        from cp_matrix.worker.record import clean
+
+        traceback.print_exc()
+        box.put_ended(Ended({}, clean(f"{type(error).__name__}: {error}")))
+    else:
+        box.put_ended(Ended(failed, "ranks failed") if failed else Ended())
+
+
+def _launch(box: Mailbox) -> dict[int, int]:
+    """The exit codes of the ranks that failed."""
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    from cp_matrix.mailbox import Ended, Mailbox
     from cp_matrix.worker.loop import main
-    from cp_matrix.worker.record import clean
 
-    box = Mailbox(folder)
+    spec, folder = box.spec(), box.folder
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=spec.world_size,
+        run_id=spec.launch,
+        rdzv_backend="c10d",
+        rdzv_endpoint=str(folder / "rendezvous"),
+        rdzv_configs={"store_type": "file"},
+        local_addr="127.0.0.1",
+        start_method="forkserver",
+        max_restarts=0,
+        monitor_interval=0.02,
+        logs_specs=DefaultLogsSpecs(log_dir=str(folder / "agent")),
+    )
     try:
-        spec = box.spec()
-        config = LaunchConfig(
-            min_nodes=1,
-            max_nodes=1,
-            nproc_per_node=spec.world_size,
-            run_id=spec.launch,
-            rdzv_backend="c10d",
-            rdzv_endpoint=str(folder / "rendezvous"),
-            rdzv_configs={"store_type": "file"},
-            local_addr="127.0.0.1",
-            start_method="forkserver",
-            max_restarts=0,
-            monitor_interval=0.02,
-            logs_specs=DefaultLogsSpecs(log_dir=str(folder / "agent")),
-        )
         elastic_launch(config, main)(str(folder))
     except ChildFailedError as error:
-        codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
-        box.put_ended(Ended(codes, "ranks failed"))
-    except BaseException as error:  # noqa: BLE001 - whatever it is, the driver must learn that the launch is over
-        traceback.print_exc()
-        box.put_ended(Ended({}, clean(f"{type(error).__name__}: {error}")))
-    else:
-        box.put_ended(Ended())
+        return {rank: failure.exitcode for rank, failure in error.failures.items()}
+    return {}
 
 
 def main() -> None:
