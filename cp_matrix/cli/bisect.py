@@ -7,6 +7,7 @@ import json
 import math
 import os
 import secrets
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -140,7 +141,8 @@ def command(
         for line in answer.lines():
             click.echo(line)
         if answer.interrupted:
-            click.echo(f"go on: cp-matrix bisect {case} --run {history.folder} --resume")
+            words = ["cp-matrix", "bisect", case, "--run", str(history.folder), "--resume"]
+            click.echo(f"go on: {shlex.join(words)}")
     return int(bisection.exit_code or answer.exit_code)
 
 
