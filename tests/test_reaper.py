@@ -11,11 +11,10 @@ from cp_matrix.run import processes, reaper, scratch
 
 
 @pytest.fixture(autouse=True)
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A temporary folder, in a process that adopts nobody."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+def scratch_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scratch folders that go with the test, in a process that adopts nobody."""
+    monkeypatch.setattr(scratch, "folder", lambda mark: tmp_path / mark)
     monkeypatch.setattr(processes, "adopt_orphans", lambda: None)
-    return tmp_path
 
 
 def test_a_reaper_ends_with_its_run_and_removes_its_scratch_folder() -> None:
@@ -23,6 +22,17 @@ def test_a_reaper_ends_with_its_run_and_removes_its_scratch_folder() -> None:
     existed = scratch.folder("run-1").is_dir()
     reaper.finish(guard, "run-1")
     assert (existed, scratch.folder("run-1").exists(), guard.returncode) == (True, False, 0)
+
+
+def test_a_reaper_starts_in_a_folder_with_files_called_like_pythons_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("types", "signal", "subprocess", "ctypes"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError")
+    monkeypatch.chdir(tmp_path)
+    guard = reaper.start("run-4")
+    reaper.finish(guard, "run-4")
+    assert guard.returncode == 0
 
 
 def test_a_reaper_that_is_stopped_does_not_keep_the_run_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:

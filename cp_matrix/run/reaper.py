@@ -9,12 +9,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 from cp_matrix.errors import RunFolderError
 from cp_matrix.run import processes, scratch
 
 #: Seconds that the reaper may take to find nothing.
 _LONGEST_WAIT = 10.0
+#: Not ``-m``: a file in the working directory that is called like a module of Python would be imported.
+_PROGRAM = f"""
+import sys
+sys.path[0] or sys.path.pop(0)
+sys.path.append({str(Path(__file__).parents[2])!r})
+from cp_matrix.run.reaper import main
+main()
+"""
 
 
 def start(mark: str) -> subprocess.Popen[bytes]:
@@ -35,7 +44,7 @@ def start(mark: str) -> subprocess.Popen[bytes]:
         ) from error
     environment = {name: value for name, value in os.environ.items() if name != processes.MARK_VARIABLE}
     reaper = subprocess.Popen(
-        [sys.executable, "-m", "cp_matrix.run.reaper", mark],
+        [sys.executable, "-c", _PROGRAM, mark],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -64,7 +73,3 @@ def main() -> None:
         pass
     processes.sweep(sys.argv[1], timeout=30.0)
     scratch.remove(sys.argv[1])
-
-
-if __name__ == "__main__":
-    main()
