@@ -136,6 +136,15 @@ def test_a_clean_run_is_short() -> None:
     ]
 
 
+def test_a_long_reason_is_told_to_its_end() -> None:
+    reason = "The library distributes only the kernels that it has for CUDA, and on a CPU it runs others"
+    lines = section(told(FakeRun([], [("t[a]", reason)]), 60), "skipped because")
+    assert lines[1:] == [
+        "      1  The library distributes only the kernels that it",
+        "         has for CUDA, and on a CPU it runs others",
+    ]
+
+
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_tables_fit_the_terminal(run: FakeRun, width: int) -> None:
     lines = told(run, width)

@@ -34,6 +34,8 @@ FLAKY = 10
 LEAKS = 10
 FAILURES = 10
 SHORT_FAILURES = 20
+#: Characters of a reason.
+REASON_LIMIT = 300
 
 
 def closing(
@@ -123,8 +125,9 @@ def _reasons(title: str, counts: Counter[str], more: str, width: int | None) -> 
     reasons = counts.most_common()
     if not reasons:
         return []
-    rows = [(f"{count:>7}", reason) for reason, count in reasons[:REASONS]]
-    lines = [_title(title), *_rows(rows, width, cut_end)]
+    lines = [_title(title)]
+    for reason, count in reasons[:REASONS]:
+        lines += _wrapped(f"{count:>7}", printable(reason, REASON_LIMIT), width)
     if rest := reasons[REASONS:]:
         hidden = several(sum(count for _, count in rest), "case")
         text = f"         and {several(len(rest), 'more reason')} ({hidden}): {more}"
@@ -199,6 +202,15 @@ def _rows(
     rows: Sequence[tuple[str, str]], width: int | None, cut: Callable[[str, int | None], str]
 ) -> list[Text]:
     return [Text(f"{figure}  {cut(printable(text), _less(width, len(figure) + 2))}") for figure, text in rows]
+
+
+def _wrapped(figure: str, text: str, width: int | None) -> list[Text]:
+    """A sentence whose end says as much as its beginning, over as many lines as it needs."""
+    room = _less(width, len(figure) + 2)
+    parts = [text] if room is None else textwrap.wrap(text, room) or [text]
+    # Wide characters take more room than was counted.
+    lines = [cut_end(part, room) for part in parts]
+    return [Text(f"{' ' * len(figure) if n else figure}  {line}") for n, line in enumerate(lines)]
 
 
 def _title(text: str) -> Text:
