@@ -19,6 +19,7 @@ from typing_extensions import Self
 from cp_matrix.cli.options import Chosen, Request, choose
 from cp_matrix.cli.places import ranks_per_gpu, slots_for
 from cp_matrix.cli.recorded import matrix_words, same_device
+from cp_matrix.cli.values import Seconds
 from cp_matrix.errors import CpMatrixError, ExitCode
 
 if TYPE_CHECKING:
@@ -85,13 +86,13 @@ _SHOWN = 0.998
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Seconds(),
     metavar="S",
     help="Seconds a case may take; default: as declared.",
 )
 @click.option(
     "--grace",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Seconds(),
     default=5.0,
     show_default=True,
     metavar="S",

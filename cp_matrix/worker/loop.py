@@ -31,7 +31,10 @@ from cp_matrix.worker.record import LEAK_LIMIT, clean, rank_error, shortened, st
 from cp_matrix.worker.signals import StackDumps
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_FIRST_WAIT, _LONGEST_WAIT = 0.0002, 0.005
+_FIRST_WAIT = 0.0002
+#: Seconds between looks: at the gate other ranks are about to finish, and every rank's delay is the case's;
+#: for an order the driver may take as long as it likes.
+_LONGEST_AT_GATE, _LONGEST_IDLE = 0.001, 0.005
 
 
 class SuiteError(Exception):
@@ -86,12 +89,12 @@ def load_suite(name: str) -> CaseFunction:
     return function  # type: ignore[no-any-return]
 
 
-def _waits() -> Iterator[None]:
-    """Sleep a little longer each time: an answer that is nearly there is met at once."""
+def _waits(longest: float) -> Iterator[None]:
+    """Sleep a little longer each time, up to ``longest`` seconds: what is nearly there is met at once."""
     wait = _FIRST_WAIT
     while True:
         time.sleep(wait)
-        wait = min(wait * 1.5, _LONGEST_WAIT)
+        wait = min(wait * 1.5, longest)
         yield
 
 
@@ -128,7 +131,7 @@ class Rank:
 
     def _next_order(self, number: int) -> Order:
         order = self.box.order(number)
-        waits = _waits()
+        waits = _waits(_LONGEST_IDLE)
         while order is None:
             next(waits)
             order = self.box.order(number)
@@ -137,7 +140,7 @@ class Rank:
     def _meet_others(self, number: int) -> None:
         # No rank may begin the next case before all have passed this one: it would be blamed for
         # a world that is about to be replaced. A gate of files works whatever became of the groups.
-        waits = _waits()
+        waits = _waits(_LONGEST_AT_GATE)
         for rank in range(self.spec.world_size):
             while self.box.gate(number, rank) is None:
                 next(waits)
