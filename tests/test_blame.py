@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from cp_matrix.report.blame import culprit, deciding
+from cp_matrix.report.blame import culprit, deciding, passes_alone
 from cp_matrix.report.evidence import error_line
 from cp_matrix.report.phrases import headline
 from cp_matrix.results import Attempt, CaseResult, RankError, RankRecord, Verdict
@@ -66,3 +66,13 @@ def test_terminal_and_junit_name_the_same_rank() -> None:
     ranks = (record(0, error="later", seconds=5.0), record(1, error="first", started=1.0))
     ended = attempt(Verdict.FAILED, ranks=ranks)
     assert (headline(ended), error_line(ended)) == ("rank 1: ValueError: first", "ValueError: first [rank 1]")
+
+
+def test_a_failed_case_that_passed_at_last_passes_alone() -> None:
+    attempts = [attempt(Verdict.FAILED), attempt(Verdict.PASSED, 2)]
+    assert passes_alone(result(Verdict.FAILED), attempts)
+
+
+def test_a_case_that_passed_at_last_and_counts_as_passed_has_nobody_to_blame() -> None:
+    attempts = [attempt(Verdict.CRASHED), attempt(Verdict.PASSED, 2)]
+    assert not passes_alone(result(Verdict.PASSED), attempts)

@@ -76,6 +76,12 @@ def test_an_error_without_frames_is_told_once() -> None:
     assert [line for line in lines if "dq: wrong" in line] == ["   rank 0: ToleranceError: dq: wrong"]
 
 
+def test_a_case_that_passes_alone_comes_with_the_command_that_finds_out_why() -> None:
+    attempts = [FakeRun.failed(CASE.id), FakeRun.attempt(CASE.id, Verdict.PASSED, "w0002", number=2)]
+    lines = told(attempts, folder=Path("reports/x"))
+    assert lines[-1] == f"   why   cp-matrix bisect --run reports/x '{CASE.id}'"
+
+
 def test_a_long_message_is_cut_and_says_so() -> None:
     lines = told([FakeRun.failed(CASE.id, message="\n".join(f"line {n}" for n in range(50)))])
     assert ("     … 43 more lines" in lines, "     line 49" in lines) == (True, False)

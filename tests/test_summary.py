@@ -60,6 +60,15 @@ def test_the_command_is_the_one_that_finds_the_matrix_again(tmp_path: Path) -> N
     assert f"cp-matrix run 'my own.yaml' '{FAILED}'" in text
 
 
+def test_a_case_that_passes_alone_shows_the_command_that_finds_out_why(tmp_path: Path) -> None:
+    run = FakeRun(["t[a]"])
+    run.leave(failed("t[a]"), will_retry=True)
+    run.leave(passed("t[a]", 2), will_retry=False)
+    run.settle("t[a]", Verdict.FAILED)
+    found = section(page(run, tmp_path), "Failures")
+    assert f"cp-matrix bisect --run {tmp_path} 't[a]'" in found
+
+
 def test_reasons_for_skipping_come_with_their_counts(tmp_path: Path) -> None:
     found = section(page(sample_run(tmp_path), tmp_path), "Skipped")
     assert "| 2 | no window |\n| 1 | too wide |" in found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import msgspec
@@ -43,3 +44,9 @@ def recorded_alone(folder: Path) -> Alone:
         return msgspec.convert(recorded_environment(folder).get("alone", {}), Alone)
     except msgspec.ValidationError:
         return Alone()
+
+
+def bisect_command(case: str, folder: Path | None) -> str:
+    """The command line that finds out which earlier case of the run in ``folder`` is to blame."""
+    run = () if folder is None else ("--run", str(folder))
+    return shlex.join(["cp-matrix", "bisect", *run, case])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cp_matrix.results import Attempt, CaseResult, RankRecord
+from cp_matrix.results import Attempt, CaseResult, RankRecord, Verdict
 
 
 def deciding(result: CaseResult, attempts: Sequence[Attempt]) -> Attempt | None:
@@ -27,3 +27,8 @@ def culprit(attempt: Attempt) -> RankRecord | None:
         return wrong[0] if wrong else None
     named = next((record for record in wrong if record.rank == attempt.rank), None)
     return named or (wrong[0] if wrong and not attempt.reason else None)
+
+
+def passes_alone(result: CaseResult, attempts: Sequence[Attempt]) -> bool:
+    """Whether a failed case passed when it was run once more alone: an earlier case is to blame."""
+    return result.verdict is Verdict.FAILED and bool(attempts) and attempts[-1].outcome is Verdict.PASSED

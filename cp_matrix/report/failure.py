@@ -9,7 +9,8 @@ from pathlib import Path
 from rich.text import Text
 
 from cp_matrix.matrix.case import Case
-from cp_matrix.report.blame import culprit, deciding
+from cp_matrix.report.alone import bisect_command
+from cp_matrix.report.blame import culprit, deciding, passes_alone
 from cp_matrix.report.frames import innermost_frames, last_frames
 from cp_matrix.report.phrases import (
     STYLES,
@@ -59,6 +60,8 @@ def failure(
     if attempt is not None and reason and reason not in (first_line(attempt.reason), headline(attempt)):
         lines.append(_labelled("note", reason))
     lines.append(_labelled("again", printable(command(typeable(case))), "bold"))
+    if passes_alone(result, attempts):
+        lines.append(_labelled("why", printable(bisect_command(typeable(case), folder)), "bold"))
     return lines
 
 

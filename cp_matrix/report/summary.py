@@ -11,8 +11,8 @@ from pathlib import Path
 from cp_matrix.mailbox import write_atomically
 from cp_matrix.matrix.case import Case
 from cp_matrix.report import evidence
-from cp_matrix.report.alone import Alone
-from cp_matrix.report.blame import deciding
+from cp_matrix.report.alone import Alone, bisect_command
+from cp_matrix.report.blame import deciding, passes_alone
 from cp_matrix.report.record import RunRecord
 from cp_matrix.report.text import cap, one_line
 from cp_matrix.results import CaseResult, Verdict
@@ -127,7 +127,11 @@ def _failure(record: RunRecord, result: CaseResult, folder: Path, command: Comma
     yield _code(evidence.error_line(attempt)) + "\n" + where
     yield _fenced(evidence.details(attempt, folder, TRACEBACK_LIMIT))
     name = result.case if one_line(result.case) == result.case else result.hash
-    yield _fenced(shlex.join(command(name)), "sh")
+    lines = [shlex.join(command(name))]
+    if passes_alone(result, attempts):
+        yield "It passes alone: an earlier case of its world left something behind."
+        lines.append(bisect_command(name, folder))
+    yield _fenced("\n".join(lines), "sh")
 
 
 def _flaky(record: RunRecord) -> Iterator[str]:
