@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from cp_matrix.report.blame import culprit, deciding, passes_alone
+from cp_matrix.report.blame import culprit, deciding, passes_alone, untold_exits
 from cp_matrix.report.evidence import error_line
 from cp_matrix.report.phrases import headline
 from cp_matrix.results import Attempt, CaseResult, RankError, RankRecord, Verdict
@@ -55,6 +55,12 @@ def test_a_rank_that_began_later_may_fail_first() -> None:
 def test_the_errors_of_survivors_explain_no_loss() -> None:
     ranks = (record(1, error="connection closed"),)
     assert culprit(attempt(Verdict.CRASHED, rank=0, reason="rank 0 was lost: SIGKILL", ranks=ranks)) is None
+
+
+def test_how_the_named_rank_ended_is_untold_where_the_reason_does_not_say_it() -> None:
+    ended = {1: "SIGKILL"}
+    late = attempt(Verdict.TIMEOUT, rank=1, reason="no result from rank 1 within 60 s", exits=ended)
+    assert untold_exits(late) == ended
 
 
 def test_where_nothing_is_said_of_the_named_rank_an_error_of_another_explains() -> None:

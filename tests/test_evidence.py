@@ -91,6 +91,13 @@ def test_a_value_that_is_not_finite_is_the_worst() -> None:
     assert worst(ranks)["dq"].max_abs is None
 
 
+def test_details_say_once_how_each_lost_rank_ended(tmp_path: Path) -> None:
+    ended = {0: "SIGTERM", 1: "exit code 3"}
+    lost = attempt(Verdict.CRASHED, rank=1, reason="rank 1 was lost: exit code 3", exits=ended)
+    told = [line for line in details(lost, tmp_path, 10_000).splitlines() if line]
+    assert told == ["rank 1 was lost: exit code 3", "rank 0 ended: SIGTERM"]
+
+
 def test_details_say_how_many_cases_the_world_had_run_before(tmp_path: Path) -> None:
     assert "in world w0001, after 2 other cases" in details(
         attempt(Verdict.FAILED, position=2), tmp_path, 10_000

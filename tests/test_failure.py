@@ -64,9 +64,9 @@ def test_the_same_error_on_other_ranks_takes_one_line() -> None:
     ]
 
 
-def test_lost_ranks_say_how_they_ended() -> None:
+def test_each_lost_rank_says_once_how_it_ended() -> None:
     lines = told([FakeRun.crashed(CASE.id)], Verdict.CRASHED)
-    assert lines[1:4] == ["   rank 0: SIGSEGV", "   rank 0 ended: SIGSEGV", "   rank 1 ended: SIGTERM"]
+    assert [line for line in lines if "SIG" in line] == ["   rank 0: SIGSEGV", "   rank 1 ended: SIGTERM"]
 
 
 def test_an_error_without_frames_is_told_once() -> None:

@@ -29,6 +29,14 @@ def culprit(attempt: Attempt) -> RankRecord | None:
     return named or (wrong[0] if wrong and not attempt.reason else None)
 
 
+def untold_exits(attempt: Attempt) -> dict[int, str]:
+    """How lost ranks ended, without the one whose end is the attempt's ``reason`` already."""
+    told = attempt.exits.get(attempt.rank) if attempt.rank is not None else None
+    if told is None or told not in attempt.reason or culprit(attempt) is not None:
+        return attempt.exits
+    return {rank: how for rank, how in attempt.exits.items() if rank != attempt.rank}
+
+
 def passes_alone(result: CaseResult, attempts: Sequence[Attempt]) -> bool:
     """Whether a failed case passed when it was run once more alone: an earlier case is to blame."""
     return result.verdict is Verdict.FAILED and bool(attempts) and attempts[-1].outcome is Verdict.PASSED

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from cp_matrix.report.blame import culprit
+from cp_matrix.report.blame import culprit, untold_exits
 from cp_matrix.report.text import cap, first_line, one_line
 from cp_matrix.results import Attempt, RankRecord, TensorError
 
@@ -34,14 +34,16 @@ def details(attempt: Attempt, folder: Path, limit: int) -> str:
     first = culprit(attempt)
     sections = [_opening(attempt, first, limit // 2)]
     others = [record for record in attempt.ranks if record is not first and record.error is not None]
-    share = limit // 4 // max(1, len(attempt.stacks) + len(others))
+    share = limit // 4 // max(1, len(attempt.stacks) + len(attempt.last_words) + len(others))
+    for rank, words in sorted(attempt.last_words.items()):
+        sections.append(f"rank {rank} died here:\n{cap(words, share)}")
     for rank, stack in sorted(attempt.stacks.items()):
         sections.append(f"rank {rank} was still inside the case; its stack:\n{cap(stack, share)}")
     for record in others:
         if record.error is not None:
             sections.append(f"rank {record.rank} failed as well:\n{cap(record.error.traceback, share)}")
-    if attempt.exits:
-        sections.append("\n".join(f"rank {rank} ended: {how}" for rank, how in sorted(attempt.exits.items())))
+    if exits := untold_exits(attempt):
+        sections.append("\n".join(f"rank {rank} ended: {how}" for rank, how in sorted(exits.items())))
     if attempt.logs:
         sections.append(
             "logs:\n"

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from cp_matrix.matrix.case import Case
 from cp_matrix.report.alone import bisect_command
-from cp_matrix.report.blame import culprit, deciding, passes_alone
+from cp_matrix.report.blame import culprit, deciding, passes_alone, untold_exits
 from cp_matrix.report.frames import innermost_frames, last_frames
 from cp_matrix.report.phrases import (
     STYLES,
@@ -83,8 +83,11 @@ def _attempt(attempt: Attempt, folder: Path | None) -> list[Text]:
             frames = printable_lines(record.error.traceback)[-6:]
         lines += [_line(line, "dim", indent=5) for line in frames]
     lines += _other_errors(attempt, None if record is None else record.rank)
-    for how, lost in _grouped(attempt.exits).items():
+    for how, lost in _grouped(untold_exits(attempt)).items():
         lines.append(_line(f"{ranks(lost)} ended: {printable(how)}"))
+    for rank, words in sorted(attempt.last_words.items()):
+        lines.append(_line(f"rank {rank} died here, innermost frame first:", "red"))
+        lines += [_line(line, "dim", indent=5) for line in innermost_frames(words)]
     for stack, stuck in _stuck(attempt).items():
         lines.append(_line(f"{ranks(stuck)} still inside, innermost frame first:", "yellow"))
         lines += [_line(line, "dim", indent=5) for line in stack]
