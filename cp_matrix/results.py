@@ -96,6 +96,8 @@ class Attempt(msgspec.Struct, frozen=True):
     ranks: tuple[RankRecord, ...] = ()
     #: Python stacks of ranks that were still inside the case when the world was ended, by rank.
     stacks: dict[int, str] = {}
+    #: What the interpreter still wrote of ranks that died of a signal (stacks), by rank.
+    last_words: dict[int, str] = {}
     #: How lost ranks ended, by rank: "SIGKILL", "exit code 3", ...
     exits: dict[int, str] = {}
     #: Rank logs, relative to the run folder, by rank.

@@ -7,6 +7,7 @@ import os
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 
@@ -22,6 +23,7 @@ from cp_matrix.mailbox import (
 from cp_matrix.results import Attempt, RankError, RankRecord
 from cp_matrix.run import launch as launching
 from cp_matrix.run import processes
+from cp_matrix.run.lastwords import last_words
 from cp_matrix.run.policy import Judgement, View
 from cp_matrix.run.queue import Work, WorldKind
 
@@ -198,6 +200,12 @@ class World:
         path = self.box.stacks_path(rank)
         return path.read_text(errors="replace") if path.exists() else ""
 
+    def _last_words(self) -> dict[int, str]:
+        logs = Path(self._spec.logs)
+        lost = [rank for rank in self._lost if rank not in self._records]
+        said = {rank: last_words(logs / f"rank{rank}.log") for rank in sorted(lost)}
+        return {rank: words for rank, words in said.items() if words}
+
     def close_case(self, judgement: Judgement, view: View) -> tuple[Work, Attempt]:
         """Take the current case off the list; its attempt as a record."""
         stacks = self.dump_stacks(judgement.inside)
@@ -222,6 +230,7 @@ class World:
             rank=judgement.rank,
             ranks=tuple(records),
             stacks=stacks,
+            last_words=self._last_words(),
             exits=dict(view.exits or {}),
             logs={rank: f"{self._spec.logs_relative}/rank{rank}.log" for rank in range(self.size)},
             position=self.number,

@@ -192,6 +192,15 @@ def test_a_segmentation_fault_leaves_its_stack_in_the_log(faults: Finished) -> N
     assert "in segfaults" in log
 
 
+def test_the_line_of_a_segmentation_fault_is_shown(faults: Finished) -> None:
+    line = FAULTS.read_text().splitlines().index("        ctypes.string_at(0)") + 1
+    words = attempt(faults, "segfaults").last_words
+    assert (list(words), f'faults.py", line {line} in segfaults' in words[1]) == ([1], True)
+    assert (
+        "rank 1 died here:\nFatal Python error: Segmentation fault" in (faults.run / "junit.xml").read_text()
+    )
+
+
 def test_a_timeout_names_the_limit_and_the_ranks(faults: Finished) -> None:
     assert attempt(faults, "sleeps").reason == "no result from ranks 0, 1 within 3 s"
 
