@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from cp_matrix.report.blame import culprit, deciding, passes_alone, untold_exits
+from cp_matrix.report.blame import culprit, deciding, found_later, passes_alone, untold_exits
 from cp_matrix.report.evidence import error_line
 from cp_matrix.report.phrases import headline
 from cp_matrix.results import Attempt, CaseResult, RankError, RankRecord, Verdict
@@ -72,6 +72,11 @@ def test_terminal_and_junit_name_the_same_rank() -> None:
     ranks = (record(0, error="later", seconds=5.0), record(1, error="first", started=1.0))
     ended = attempt(Verdict.FAILED, ranks=ranks)
     assert (headline(ended), error_line(ended)) == ("rank 1: ValueError: first", "ValueError: first [rank 1]")
+
+
+def test_an_error_that_only_an_earlier_attempt_had_is_found_later_too() -> None:
+    whole = CaseResult(CASE, "0" * 12, Verdict.FAILED, reason="rank 0: bad; fails alone as well")
+    assert found_later(whole, attempt(Verdict.FAILED, 2, reason="rank 1: worse")) == whole.reason
 
 
 def test_a_failed_case_that_passed_at_last_passes_alone() -> None:

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 from fake_run import MESSAGE, STACK, TRACEBACK, FakeRun
 
 from cp_matrix.report.failure import failure
@@ -112,6 +113,13 @@ def test_a_case_without_attempts_shows_the_results_reason() -> None:
 def test_what_was_found_out_later_is_noted() -> None:
     lines = told([FakeRun.failed(CASE.id)], reason="passes alone: state left by an earlier case")
     assert "   note  passes alone: state left by an earlier case" in lines
+
+
+def test_a_note_does_not_say_the_error_again() -> None:
+    error = f"rank 1: ToleranceError: {MESSAGE.splitlines()[0]}"
+    attempt = msgspec.structs.replace(FakeRun.failed(CASE.id), reason=error)
+    lines = told([attempt], reason=f"{error}; fails alone as well")
+    assert [line for line in lines if "alone" in line] == ["   note  fails alone as well"]
 
 
 def test_a_hostile_error_sends_no_control_characters() -> None:

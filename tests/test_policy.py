@@ -255,13 +255,13 @@ def test_tries_come_to_an_end(outcomes: list[str], rules: Rules, position: int) 
         (["crashed", "failed"], Verdict.FAILED, False, "reason 2"),
         (["crashed", "passed"], Verdict.PASSED, True, "passed on attempt 2, after: reason 1"),
         (["crashed", "crashed", "passed"], Verdict.PASSED, True, "passed on attempt 3, after: reason 1"),
-        (["failed", "failed"], Verdict.FAILED, False, "reason 1 (fails alone as well)"),
-        (["failed", "timeout"], Verdict.FAILED, False, "reason 1 (fails alone as well)"),
+        (["failed", "failed"], Verdict.FAILED, False, "reason 1; fails alone as well"),
+        (["failed", "timeout"], Verdict.FAILED, False, "reason 1; fails alone as well"),
         (
             ["failed", "passed"],
             Verdict.FAILED,
             False,
-            "reason 1 (passes alone: state left by an earlier case)",
+            "reason 1; passes alone: state left by an earlier case",
         ),
     ],
 )

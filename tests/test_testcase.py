@@ -94,6 +94,12 @@ def test_what_was_found_out_later_follows_in_the_message(tmp_path: Path) -> None
     assert child(rendered, "failure").get("message") == "ValueError: wrong order [rank 1]; passes alone"
 
 
+def test_the_message_says_the_error_once(tmp_path: Path) -> None:
+    reason = f"{failed(CASE.id).reason}; passes alone"
+    rendered = render(tmp_path, Verdict.FAILED, failed(CASE.id), passed(CASE.id, 2), reason=reason)
+    assert child(rendered, "failure").get("message") == "ValueError: wrong order [rank 1]; passes alone"
+
+
 def test_the_text_begins_with_the_failing_ranks_traceback(tmp_path: Path) -> None:
     text = child(render(tmp_path, Verdict.FAILED, failed(CASE.id)), "failure").text or ""
     assert text.startswith(TRACEBACK.strip())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cp_matrix.report.text import first_line
 from cp_matrix.results import Attempt, CaseResult, RankRecord, Verdict
 
 
@@ -35,6 +36,12 @@ def untold_exits(attempt: Attempt) -> dict[int, str]:
     if told is None or told not in attempt.reason or culprit(attempt) is not None:
         return attempt.exits
     return {rank: how for rank, how in attempt.exits.items() if rank != attempt.rank}
+
+
+def found_later(result: CaseResult, attempt: Attempt) -> str:
+    """What the reason of a result says beyond that of the attempt it rests on, on one line or empty."""
+    reason, known = first_line(result.reason), first_line(attempt.reason)
+    return "" if reason == known else reason.removeprefix(f"{known}; ")
 
 
 def passes_alone(result: CaseResult, attempts: Sequence[Attempt]) -> bool:

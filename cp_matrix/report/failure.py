@@ -10,7 +10,7 @@ from rich.text import Text
 
 from cp_matrix.matrix.case import Case
 from cp_matrix.report.alone import bisect_command
-from cp_matrix.report.blame import culprit, deciding, passes_alone, untold_exits
+from cp_matrix.report.blame import culprit, deciding, found_later, passes_alone, untold_exits
 from cp_matrix.report.frames import innermost_frames, last_frames
 from cp_matrix.report.phrases import (
     STYLES,
@@ -56,9 +56,9 @@ def failure(
         lines += _attempt(attempt, folder)
         lines.append(_labelled("ran", _where_it_ran(attempt, len(attempts))))
     # What the runner found out later, for example that the case passes alone.
-    reason = first_line(result.reason)
-    if attempt is not None and reason and reason not in (first_line(attempt.reason), headline(attempt)):
-        lines.append(_labelled("note", reason))
+    note = "" if attempt is None else printable(found_later(result, attempt))
+    if attempt is not None and note and note != headline(attempt):
+        lines.append(_labelled("note", note))
     lines.append(_labelled("again", printable(command(typeable(case))), "bold"))
     if passes_alone(result, attempts):
         lines.append(_labelled("why", printable(bisect_command(typeable(case), folder)), "bold"))

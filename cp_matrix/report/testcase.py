@@ -19,7 +19,7 @@ import junit_xml
 from cp_matrix.matrix.case import Case
 from cp_matrix.plan import Skip
 from cp_matrix.report import evidence
-from cp_matrix.report.blame import culprit, deciding
+from cp_matrix.report.blame import culprit, deciding, found_later
 from cp_matrix.report.excerpt import excerpt, log_of
 from cp_matrix.report.text import cap, first_line, one_line
 from cp_matrix.results import Attempt, CaseResult, Verdict
@@ -160,9 +160,9 @@ def _problem(result: CaseResult, attempt: Attempt | None, folder: Path, limit: i
         )
         return one_line(message, evidence.LINE_LIMIT), cap(reason, limit), _ERROR_TYPES[result.verdict]
     line = evidence.error_line(attempt)
-    reason = one_line(first_line(result.reason), evidence.LINE_LIMIT)
-    if reason and reason not in line and reason != one_line(first_line(attempt.reason), evidence.LINE_LIMIT):
-        line = f"{line}; {reason}"
+    later = one_line(found_later(result, attempt), evidence.LINE_LIMIT)
+    if later and later not in line:
+        line = f"{line}; {later}"
     return line, evidence.details(attempt, folder, limit), _type(attempt, result.verdict)
 
 

@@ -195,7 +195,7 @@ def conclude(case: str, digest: str, attempts: Sequence[Attempt]) -> CaseResult:
             else "fails alone as well"
         )
         return CaseResult(
-            case, digest, Verdict.FAILED, f"{first.reason} ({alone})", False, seconds, tuple(attempts)
+            case, digest, Verdict.FAILED, f"{first.reason}; {alone}", False, seconds, tuple(attempts)
         )
     flaky = last.outcome is Verdict.PASSED and len(attempts) > 1
     reason = f"passed on attempt {last.number}, after: {first.reason}" if flaky else last.reason
