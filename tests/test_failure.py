@@ -8,9 +8,13 @@ import msgspec
 from fake_run import MESSAGE, STACK, TRACEBACK, FakeRun
 
 from cp_matrix.report.failure import failure
-from cp_matrix.results import Attempt, CaseResult, RankError, RankRecord, Verdict
+from cp_matrix.results import Attempt, CaseResult, RankError, RankRecord, TensorError, Verdict
 
 CASE = FakeRun.case("attention[float32-p2p]")
+
+
+def metric(name: str, *, ok: bool = False) -> TensorError:
+    return TensorError(name, 0.5, 0.5, 1e-5, 1e-5, ok=ok)
 
 
 def told(
@@ -62,6 +66,22 @@ def test_the_same_error_on_other_ranks_takes_one_line() -> None:
     assert [line for line in lines if "ValueError" in line] == [
         "   rank 0: ValueError: bad",
         "   ranks 1-3: ValueError: bad",
+    ]
+
+
+def test_every_mismatching_tensor_is_named_once_for_the_ranks_that_agree() -> None:
+    error = RankError("ToleranceError", "dq: bad\ndk: bad", "")
+    wrong = {0: ("dq", "dk"), 1: ("dq", "dk", "dv"), 2: ("dq", "dk"), 3: ("dq",)}
+    ranks = tuple(
+        RankRecord(
+            CASE.id, 1, rank, False, 0.0, 0.1, error, metrics=(metric("out", ok=True), *map(metric, names))
+        )
+        for rank, names in wrong.items()
+    )
+    lines = told([FakeRun.attempt(CASE.id, Verdict.FAILED, rank=0, ranks=ranks)])
+    assert [line for line in lines if "mismatches" in line] == [
+        "   mismatches on ranks 0,2: dq, dk",
+        "   mismatches on rank 1: dq, dk, dv",
     ]
 
 

@@ -83,6 +83,7 @@ def _attempt(attempt: Attempt, folder: Path | None) -> list[Text]:
             frames = printable_lines(record.error.traceback)[-6:]
         lines += [_line(line, "dim", indent=5) for line in frames]
     lines += _other_errors(attempt, None if record is None else record.rank)
+    lines += _mismatches(attempt)
     for how, lost in _grouped(untold_exits(attempt)).items():
         lines.append(_line(f"{ranks(lost)} ended: {printable(how)}"))
     for rank, words in sorted(attempt.last_words.items()):
@@ -108,6 +109,16 @@ def _other_errors(attempt: Attempt, first: int | None) -> list[Text]:
         if record.error is not None and record.rank != first:
             others[error_line(record.error)].append(record.rank)
     return [_line(f"{ranks(numbers)}: {error}") for error, numbers in others.items()]
+
+
+def _mismatches(attempt: Attempt) -> list[Text]:
+    """Which tensors were wrong, one line for the ranks that agree; an error line has only the first."""
+    wrong: dict[int, str] = {}
+    for record in attempt.ranks:
+        names = dict.fromkeys(metric.name for metric in record.metrics if not metric.ok)
+        if record.error is not None and len(names) > 1:
+            wrong[record.rank] = printable(", ".join(names))
+    return [_line(f"mismatches on {ranks(where)}: {names}") for names, where in _grouped(wrong).items()]
 
 
 def _stuck(attempt: Attempt) -> dict[tuple[str, ...], list[int]]:
