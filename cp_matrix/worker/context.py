@@ -141,9 +141,13 @@ class Context:
         """Keep a figure of your own beside the verdict.
 
         Raises:
-            TypeError, ValueError: it is neither text nor one number.
+            TypeError: it is neither text nor one number.
         """
-        self.values[str(name)] = value if isinstance(value, str) else float(value)
+        try:
+            self.values[str(name)] = value if isinstance(value, str) else float(value)
+        except (TypeError, ValueError) as error:
+            kind = type(value).__name__
+            raise TypeError(f"what is recorded as {name!r} must be text or one number, not {kind}") from error
 
     def compare(
         self,
