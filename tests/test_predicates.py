@@ -183,6 +183,8 @@ def test_a_c_like_operator_is_answered_with_the_word_for_it() -> None:
         ("a == 1 and none < 3", 11, "'<' cannot order None and 3"),
         ("text < 3", 0, "cannot order 'x' (text) and 3 (a number)"),
         ("True < 2", 0, "cannot order True (true or false)"),
+        ("[8, 9] < 9.0", 0, "cannot order (8, 9) (a list) and 9.0 (a number); write (9, 0)"),
+        ("9 > [8, 9]", 0, "cannot order 9 (a number) and (8, 9) (a list); write (9, 0)"),
         ("a == 1 and text", 11, "true or false is needed here, not 'x'"),
         ("not a", 4, "true or false is needed"),
         ("2 if a else 3", 5, "true or false is needed"),

@@ -304,7 +304,7 @@ def test_rows_values_and_names_must_fit_together(tmp_path: Path, text: str, expe
         ),
         (
             with_rule("compute_capability is not None and compute_capability < 9"),
-            "m.yaml:11:48: '<' cannot order",
+            "m.yaml:11:48: '<' cannot order (0, 0) (a list) and 9 (a number); write (9, 0)\n",
         ),
         (
             with_rule("heads == 3", "no {comm} {hads}"),

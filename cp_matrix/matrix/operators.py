@@ -115,9 +115,18 @@ def _ordered(sign: str, compare: Callable[[Any, Any], bool]) -> Callable[[Any, A
             return compare(tuple(left), tuple(right))
         raise TypeError(
             f"{sign!r} cannot order {shown(left)} ({kind_of(left)}) and {shown(right)} ({kind_of(right)})"
+            f"{_as_pair(left, right) or _as_pair(right, left)}"
         )
 
     return order
+
+
+def _as_pair(pair: Any, number: Any) -> str:
+    """How to write a number that is ordered with a pair, such as a compute capability; or nothing."""
+    if not (isinstance(pair, (tuple, list)) and len(pair) == 2 and _is_number(number)):
+        return ""
+    whole, _, part = str(number).partition(".")
+    return f"; write ({whole}, {part or 0})" if f"{whole}{part}".isdecimal() else ""
 
 
 def _calculated(sign: str, compute: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
