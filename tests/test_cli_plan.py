@@ -280,6 +280,13 @@ class TestErrors:
         monkeypatch.chdir(tmp_path)
         assert "The file kernel.yaml is named with its ending." in run("plan", "kernel")[2]
 
+    @pytest.mark.parametrize("command", ["plan", "list", "explain", "validate", "run", "probe"])
+    def test_a_folder_without_matrices_is_told_as_one(self, run: Run, command: str) -> None:
+        Path("empty").mkdir()
+        status, _, err = run(command, "empty")
+        said = "empty: no matrix files (*.yaml, *.yml) in this folder" in err
+        assert (status, said) == (ExitCode.USAGE, True), err
+
     def test_a_parameter_without_a_value_is_a_usage_error(self, run: Run) -> None:
         status, _, err = run("list", "-p", "dtype")
         assert (status, "AXIS=VALUE" in err) == (ExitCode.USAGE, True)

@@ -7,6 +7,8 @@ import pytest
 from cp_matrix.errors import UsageError
 from cp_matrix.matrix import find
 
+EMPTY = r"no matrix files \(\*\.yaml, \*\.yml\) in this folder"
+
 
 @pytest.fixture
 def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -76,5 +78,22 @@ def test_a_misspelt_shipped_name_with_a_suffix_is_an_error_with_the_name(shipped
 
 def test_a_folder_without_matrices_is_an_error_that_says_so(shipped: Path) -> None:
     Path("empty").mkdir()
-    with pytest.raises(UsageError, match="no matrix files"):
+    with pytest.raises(UsageError, match=EMPTY):
         find.sort_words(["./empty/"])
+
+
+@pytest.mark.parametrize("word", [".", ".."])
+def test_a_folder_that_no_case_can_be_called_is_never_taken_for_one(shipped: Path, word: str) -> None:
+    with pytest.raises(UsageError, match=EMPTY):
+        find.sort_words([word])
+
+
+def test_where_only_matrices_count_a_folder_without_them_is_told_as_one(shipped: Path) -> None:
+    Path("empty").mkdir()
+    with pytest.raises(UsageError, match=f"^empty: {EMPTY}"):
+        find.only_matrices(["empty"])
+
+
+def test_where_only_matrices_count_any_other_word_is_no_matrix(shipped: Path) -> None:
+    with pytest.raises(UsageError, match=r"^'refer' is no matrix\n  Shipped: other, reference"):
+        find.only_matrices(["refer"])

@@ -302,7 +302,8 @@ def _with_places_searched(
     loaded = {matrix.path.resolve() for matrix in matrices}
     others = [name for name, path in find.shipped().items() if path.resolve() not in loaded]
     elsewhere = f"; not in {', '.join(others)}" if others else ""
-    hints = [error.hint, f"Looked in {searched}{subset}{elsewhere}."]
-    if files := find.without_ending(find.sort_words(request.words).cases):
+    cases = find.sort_words(request.words).cases
+    hints = [*find.without_matrices(cases), error.hint, f"Looked in {searched}{subset}{elsewhere}."]
+    if files := find.without_ending(cases):
         hints.append(f"The file {files[0]} is named with its ending.")
     return SelectionError(error.message, hint="\n  ".join(filter(None, hints)))

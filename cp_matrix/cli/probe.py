@@ -13,7 +13,6 @@ import click
 from cp_matrix.cli.options import RanksPerGpu, Request, load_matrices, machine_of
 from cp_matrix.cli.tables import Column, Table, show
 from cp_matrix.cli.values import OutputFile
-from cp_matrix.errors import UsageError
 from cp_matrix.facts.probe import Device
 from cp_matrix.facts.query import Remembered
 from cp_matrix.matrix import find
@@ -52,11 +51,7 @@ def command(
     """
     from cp_matrix.plan import make_plan
 
-    sorted_words = find.sort_words(words)
-    if sorted_words.cases:
-        hint = f"Shipped: {', '.join(find.shipped())}."
-        raise UsageError(f"{sorted_words.cases[0]!r} is no matrix", hint=hint)
-    matrices = load_matrices(sorted_words.matrices)
+    matrices = load_matrices(find.only_matrices(words))
     facts, machine, answers = machine_of(Request(device=device, ranks_per_gpu=ranks_per_gpu), matrices)
     assert isinstance(answers, Remembered)
     # One by one, since these are never run together: two versions of a matrix share the names of tests.

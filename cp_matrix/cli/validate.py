@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from cp_matrix.errors import ExitCode, MatrixError, Problem, UsageError
+from cp_matrix.errors import ExitCode, MatrixError, Problem
 from cp_matrix.matrix import find
 
 
@@ -22,10 +22,7 @@ def command(files: tuple[str, ...], as_json: bool) -> int:
     MATRIX is the name of a shipped matrix, a file, or a folder of files; all shipped ones if none is
     given. Exit code 2 if there is an error; warnings alone do not change it.
     """
-    words = find.sort_words(files)
-    if words.cases:
-        raise UsageError(f"{words.cases[0]!r} is no matrix", hint=f"Shipped: {', '.join(find.shipped())}.")
-    paths = words.matrices or tuple(find.shipped().values())
+    paths = find.only_matrices(files) or tuple(find.shipped().values())
     problems = {path: problems_of(path) for path in paths}
     errors = sum(problem.severity == "error" for found in problems.values() for problem in found)
     if as_json:

@@ -38,8 +38,8 @@ def sort_words(words: Iterable[str]) -> Words:
 
     A word is a matrix if it is a shipped matrix's name, an existing file or a folder that holds matrix
     files; a shipped name goes before a folder of the same name. Every other word names cases, except
-    one that can only have been meant as a path (it ends in ``.yaml``, or has a ``/`` and no ``[``):
-    `UsageError`.
+    one that can only have been meant as a path (it ends in ``.yaml``, has a ``/`` and no ``[``, or is
+    ``.`` or ``..``): `UsageError`.
     """
     known = shipped()
     matrices: dict[Path, None] = {}
@@ -61,6 +61,29 @@ def sort_words(words: Iterable[str]) -> Words:
     return Words(tuple(matrices), tuple(cases))
 
 
+def only_matrices(words: Iterable[str]) -> tuple[Path, ...]:
+    """The matrix files that words stand for, none of which can name cases.
+
+    Raises:
+        UsageError: one is no matrix.
+    """
+    found = sort_words(words)
+    for word in found.cases:
+        if folders := without_matrices([word]):
+            raise UsageError(folders[0])
+        raise UsageError(f"{word!r} is no matrix", hint=f"Shipped: {', '.join(shipped())}.")
+    return found.matrices
+
+
+def without_matrices(words: Iterable[str]) -> list[str]:
+    """For each folder among the words that holds no matrix files, a line that says so."""
+    return [
+        f"{word}: no matrix files (*.yaml, *.yml) in this folder"
+        for word in words
+        if _is_folder(Path(word)) and not _matrices_in(Path(word))
+    ]
+
+
 def without_ending(words: Iterable[str]) -> list[str]:
     """The matrix files that words would name if their ending were typed too."""
     return [word + suffix for word in words for suffix in SUFFIXES if _is_file(Path(word + suffix))]
@@ -80,14 +103,21 @@ def _is_file(path: Path) -> bool:
         return False
 
 
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
 def _looks_like_path(word: str) -> bool:
-    return "[" not in word and ("/" in word or word.endswith(SUFFIXES))
+    return word in (".", "..") or ("[" not in word and ("/" in word or word.endswith(SUFFIXES)))
 
 
 def _no_such_matrix(word: str, known: dict[str, Path]) -> UsageError:
+    if folders := without_matrices([word]):
+        return UsageError(folders[0])
     path = Path(word)
-    if path.is_dir():
-        return UsageError(f"{word}: no matrix files (*.yaml, *.yml) in this folder")
     siblings = {sibling.name: str(sibling) for sibling in _matrices_in(path.parent)}
     near = [siblings[name] for name in difflib.get_close_matches(path.name, siblings, n=2)]
     near += difflib.get_close_matches(path.stem, known, n=2)
