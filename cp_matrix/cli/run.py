@@ -12,7 +12,7 @@ from cp_matrix.cli.options import Request, selection_options
 from cp_matrix.cli.options import import_path as suite_path
 from cp_matrix.cli.order import Ordering, arrange, order_options
 from cp_matrix.cli.session import Session
-from cp_matrix.cli.suite_check import check_suite
+from cp_matrix.cli.suite_check import check_folders, check_suite
 from cp_matrix.cli.values import OutputFile, Seconds
 from cp_matrix.errors import CpMatrixError, ExitCode, UsageError
 
@@ -162,6 +162,7 @@ def command(
     if spec is not None:
         seed = seed if _was_typed("seed") else spec.seed
         isolation = isolation if _was_typed("isolation") else spec.isolation.value
+    check_folders(import_path)
     for suite in sorted({case.suite for case in chosen.plan.runnable}):
         check_suite(suite, import_path)
     if expect is not None and runnable != expect:

@@ -1,7 +1,8 @@
-"""Whether a suite's module is there, found out without importing anything."""
+"""Whether ranks can find a suite's module, found out without importing anything."""
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
@@ -34,3 +35,20 @@ def check_suite(suite: str, import_path: tuple[str, ...]) -> None:
                 hint=f"Looked in {looked}" + (" and what is installed." if name == part else "."),
             )
         places = list(spec.submodule_search_locations or [])
+
+
+def check_folders(import_path: tuple[str, ...]) -> None:
+    """See that ranks can be told the folders that suites are imported from.
+
+    Raises:
+        UsageError: the path of one is no UTF-8 text.
+    """
+    for folder in import_path:
+        try:
+            folder.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(
+                "suites are imported from this folder, and its path is no UTF-8 text",
+                where=os.fsencode(folder).decode(errors="backslashreplace"),
+                hint="Rename the folder, or run from another one.",
+            ) from error
