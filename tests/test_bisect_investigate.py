@@ -172,6 +172,16 @@ def test_leaks_that_only_matter_together_are_said_to(tmp_path: Path) -> None:
     assert "no single one is enough" in answer.details[-1]
 
 
+def test_a_leak_that_cannot_be_put_back_is_not_said_to_be_without_effect(tmp_path: Path) -> None:
+    left = {"c7": [("process groups", "1 left open")]}
+
+    def rule(values: Sequence[str], reset: Sequence[str], time: int) -> bool | Outcome:
+        return Outcome.NOT_REACHED if reset else "c7" in values
+
+    answer = investigate(rule, tmp_path, left=left)
+    assert answer.details[-1] == "with process groups put back, it fails otherwise, or is not reached"
+
+
 def test_what_is_put_back_anyway_is_not_tried(tmp_path: Path) -> None:
     left = {"c7": [("default dtype", "it changed"), ("process groups", "1 left open")]}
     answer = investigate(after("c7"), tmp_path, left=left)

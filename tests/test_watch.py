@@ -73,16 +73,6 @@ def test_of_state_in_parts_the_changed_parts_are_told(suite: ModuleType) -> None
     assert watch.compare(NOTHING) == ["FP8 scale changed: recipe none to delayed"]
 
 
-@pytest.mark.parametrize(("restoring", "scale"), [(NOTHING, 4), (USUAL, 1)])
-def test_state_of_a_suite_is_reset_where_it_is_to_be_put_back(
-    suite: ModuleType, restoring: Restoring, scale: int
-) -> None:
-    watch = Watch.take(SUITE)
-    suite.state["scale"] = 4
-    watch.compare(restoring)
-    assert suite.state["scale"] == scale
-
-
 def test_state_that_cannot_be_read_any_more_has_changed(suite: ModuleType) -> None:
     watch = Watch.take(SUITE)
     del suite.state["scale"]

@@ -97,5 +97,10 @@ def find_leaks(lists: Lists, oracle: Oracle, culprits: Culprits, test: RateTest)
         if oracle.answers([together], test) == [False]:
             told.append("with all of that put back, it passes; no single one is enough")
             return Found(left, (), tuple(told))
-    told.append(leaks.conclusion(left, curing, kinds))
+    untold = [kind for kind, answer in zip(kinds, fails, strict=True) if answer is None]
+    if untold:
+        told.append(f"with {' or '.join(untold)} put back, it fails otherwise, or is not reached")
+    tried = [kind for kind in kinds if kind not in untold]
+    if tried or not untold:
+        told.append(leaks.conclusion(left, curing, tried))
     return Found(left, tuple(curing), tuple(told))

@@ -10,7 +10,7 @@ from cp_matrix.results import Attempt
 
 #: Kinds of leaks (``worker/leaks.py``) that no process can put back by itself.
 _LASTING = frozenset({"running threads", "memory"})
-_ONLY_BY_NAME = frozenset({"process groups", "child processes"})
+_ONLY_BY_NAME = frozenset({"process groups", "child processes", "functions of modules"})
 #: What a suite resets itself; the worker cannot see whether it had to.
 _SUITE_STATE = "suite state"
 
@@ -59,6 +59,8 @@ def conclusion(left: Collection[Left], curing: Collection[str], tried: Collectio
         return f"nothing that can be put back matters; what is left is {' and '.join(lasting)}"
     if tried:
         return "none of what can be put back matters: it is state that only the suite or its libraries know"
+    if left:
+        return "all of that was put back: it is state that only the suite or its libraries know"
     return (
         "nothing was left behind that a worker can see: it is state that only the suite or its libraries know"
     )

@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from cp_matrix.worker.leaks import (
     PROCESS_GROUPS,
     REPLACED_FUNCTIONS,
     RUNNING_THREADS,
+    SUITE_STATE,
     TIMERS,
     WORKING_DIRECTORY,
     Leak,
@@ -37,6 +38,7 @@ from cp_matrix.worker.leaks import (
     environment_variable,
 )
 from cp_matrix.worker.record import LEAK_LIMIT, message_of, shortened
+from cp_matrix.worker.watch import states_of
 
 EVERYTHING = Restoring()
 
@@ -286,27 +288,37 @@ class Snapshot:
         return [Leak(WORKING_DIRECTORY, shown)]
 
 
-def reset_suite(suite: str) -> str:
-    """Let a suite put back what its libraries keep between cases.
+def reset_suite(suite: str, restoring: Restoring = EVERYTHING) -> str:
+    """Let a suite put back what it and its libraries keep between cases.
 
-    Calls the function ``reset_between_cases()`` of the suite's module, if it has one.
+    Calls the function ``reset_between_cases()`` of the suite's module, if it has one, and the resets of
+    its ``STATES_BETWEEN_CASES`` (see `cp_matrix.worker.watch`).
 
     Args:
         suite: ``module:function``.
+        restoring: the kinds to put back; ``suite state`` stands for all of it.
 
     Returns:
         Why no further case can run in this process, or empty.
     """
     module = suite.partition(":")[0]
-    reset = getattr(sys.modules.get(module), "reset_between_cases", None)
-    if reset is None:
-        return ""
+    what = "STATES_BETWEEN_CASES"
     try:
-        reset()
+        for what, reset in _resets(suite, restoring):
+            reset()
     except Exception as error:  # noqa: BLE001 - the suite's own code; nobody knows what it has left behind
         shown = shortened(message_of(error), LEAK_LIMIT)
-        return f"{module}.reset_between_cases() failed: {type(error).__name__}: {shown}"
+        return f"{module}.{what} failed: {type(error).__name__}: {shown}"
     return ""
+
+
+def _resets(suite: str, restoring: Restoring) -> Iterator[tuple[str, Callable[[], object]]]:
+    whole = getattr(sys.modules.get(suite.partition(":")[0]), "reset_between_cases", None)
+    if whole is not None and SUITE_STATE in restoring:
+        yield "reset_between_cases()", whole
+    for name, (_, reset) in states_of(suite).items():
+        if name in restoring or SUITE_STATE in restoring:
+            yield f"STATES_BETWEEN_CASES[{name!r}]", reset
 
 
 def _cuda_is_used() -> bool:

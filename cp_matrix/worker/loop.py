@@ -25,7 +25,7 @@ import msgspec
 from cp_matrix.facts.nccl import HOW_TO_SHARE, SHARES_GPUS, loaded_version, too_old
 from cp_matrix.mailbox import After, Isolation, LaunchSpec, Mailbox, Order, Ready
 from cp_matrix.results import LogSpan, RankRecord
-from cp_matrix.worker.leaks import RANDOM_NUMBERS, SUITE_STATE, Restoring
+from cp_matrix.worker.leaks import RANDOM_NUMBERS, Restoring
 from cp_matrix.worker.ranklog import RankLog
 from cp_matrix.worker.record import LEAK_LIMIT, clean, rank_error, shortened, storable, traceback_of
 from cp_matrix.worker.signals import StackDumps
@@ -209,7 +209,7 @@ class Rank:
             self.box.put_record(number, record)
         self.log.attach()
         del error, context
-        broken = isolation.reset_suite(spec.suite) if SUITE_STATE in restoring else ""
+        broken = isolation.reset_suite(spec.suite, restoring)
         leaks = snapshot.restore(self.world.group_names() - groups_before, restoring)
         if self.dumps is not None:
             self.dumps.arm()

@@ -2,7 +2,7 @@
 
 A suite's module may name pieces of its own state in ``STATES_BETWEEN_CASES``: a dict from a name (``FP8
 state``) to a pair of functions, one that returns something comparable (of a dict, the changed items are
-shown), one that resets it.
+shown), one that resets it. `cp_matrix.worker.isolation.reset_suite` calls the latter.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Watch:
     def take(cls, suite: str) -> Watch:
         """Look at this process before a case of ``suite`` (``module:function``)."""
         return cls(
-            states={name: _read(read) for name, (read, _) in _states(suite).items()},
+            states={name: _read(read) for name, (read, _) in states_of(suite).items()},
             numbers=_numbers(),
             device_memory=_device_memory(),
             resident_memory=_resident_memory(),
@@ -48,14 +48,12 @@ class Watch:
         )
 
     def compare(self, restoring: Restoring) -> list[Leak]:
-        """What has changed since, one line each; suite state that is to be put back is reset."""
+        """What has changed since, one line each."""
         leaks = []
-        for name, (read, reset) in _states(self.suite).items():
+        for name, (read, _) in states_of(self.suite).items():
             before, after = self.states.get(name), _read(read)
             if before != after:
                 leaks.append(Leak(name, f"{name} changed{_change(before, after)}"))
-                if name in restoring:
-                    reset()
         if RANDOM_NUMBERS not in restoring and self.numbers != _numbers():
             leaks.append(Leak(RANDOM_NUMBERS, "state of the random number generators moved on"))
         for where, before_bytes, after_bytes in (
@@ -68,7 +66,8 @@ class Watch:
         return leaks
 
 
-def _states(suite: str) -> _States:
+def states_of(suite: str) -> _States:
+    """The pieces of its own state that a suite names."""
     states: _States = getattr(sys.modules.get(suite.partition(":")[0]), "STATES_BETWEEN_CASES", {})
     return states
 
