@@ -304,7 +304,7 @@ def reset_suite(suite: str, restoring: Restoring = EVERYTHING) -> str:
     module = suite.partition(":")[0]
     what = "STATES_BETWEEN_CASES"
     try:
-        for what, reset in _resets(suite, restoring):
+        for what, reset in _resets(suite, restoring):  # noqa: B007 - the last one is told
             reset()
     except Exception as error:  # noqa: BLE001 - the suite's own code; nobody knows what it has left behind
         shown = shortened(message_of(error), LEAK_LIMIT)
