@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import keyword
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -11,31 +9,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cp_matrix.errors import MatrixError, Problem
-from cp_matrix.matrix.case import Scalar, Value
 from cp_matrix.matrix.decide import TOO_FEW_PLACES
-from cp_matrix.matrix.expand import LONGEST_TIMEOUT, MAX_WORLD_SIZE, Grid, typed
+from cp_matrix.matrix.expand import LONGEST_TIMEOUT, MAX_WORLD_SIZE, Grid
 from cp_matrix.matrix.facts import FACTS
 from cp_matrix.matrix.loaded import (
     DERIVED,
-    Axis,
     Derived,
     Exclude,
     LoadedMatrix,
     LoadedTest,
     Rule,
 )
-from cp_matrix.matrix.predicates import RESERVED, Expression, ExpressionError, Template, unknown_name_hint
+from cp_matrix.matrix.predicates import Expression, ExpressionError, Template, unknown_name_hint
 from cp_matrix.matrix.query import QUERY_FAILED, Query
+from cp_matrix.matrix.resolve_axes import check_names, resolve_axis, resolve_table
 from cp_matrix.matrix.resolve_extras import resolve_query, resolve_variants
 from cp_matrix.matrix.source import KeyPath, Source
 from cp_matrix.matrix.trial import try_expression
 
 if TYPE_CHECKING:
-    from cp_matrix.matrix.schema import AxisModel, Excluded, Matrix, SkipRule, TestModel
+    from cp_matrix.matrix.schema import Excluded, Matrix, SkipRule, TestModel
 
 DEFAULT_TIMEOUT = 300.0
-#: The row of a table that other rows take missing fields from.
-DEFAULTS_ROW = "defaults"
 
 
 def resolve(model: Matrix, source: Source, path: Path) -> tuple[LoadedMatrix | None, list[Problem]]:
@@ -53,7 +48,7 @@ class _Resolver:
         self.model = model
         self.source = source
         self.problems: list[Problem] = []
-        self.tables = {name: self.table(name, rows) for name, rows in model.tables.items()}
+        self.tables = {name: resolve_table(self, name, rows) for name, rows in model.tables.items()}
         #: The values that names of the test at hand have.
         self.values: set[object] = set()
 
@@ -62,18 +57,6 @@ class _Resolver:
 
     def hint(self, name: str, known: Mapping[str, Any]) -> str:
         return unknown_name_hint(name, known, self.values)
-
-    def table(self, name: str, rows: Mapping[str, Mapping[str, Value]]) -> dict[str, dict[str, Value]]:
-        """All rows with the union of their fields; what a row lacks is the default row's, or None."""
-        defaults = rows.get(DEFAULTS_ROW, {})
-        columns = dict.fromkeys(field for row in rows.values() for field in row)
-        named = {row: fields for row, fields in rows.items() if row != DEFAULTS_ROW}
-        if not named:
-            self.problem(("tables", name), f"the table {name!r} has no rows", key=True)
-        return {
-            row: {column: fields.get(column, defaults.get(column)) for column in columns}
-            for row, fields in named.items()
-        }
 
     def test(self, name: str, model: TestModel) -> LoadedTest | None:
         """One test, or None where something is wrong with it."""
@@ -88,10 +71,10 @@ class _Resolver:
                 "suite: module:function, here or at the top",
                 key=True,
             )
-        axes = [self.axis(here, axis_name, axis) for axis_name, axis in model.axes.items()]
+        axes = [resolve_axis(self, here, axis_name, axis) for axis_name, axis in model.axes.items()]
         constants = {**defaults.constants, **model.constants}
         resolved = [axis for axis in axes if axis is not None]
-        self.names(here, resolved, constants)
+        check_names(self, here, resolved, constants)
         if len(self.problems) > before:
             return None
         declared: dict[str, Any] = dict.fromkeys(constants)
@@ -151,81 +134,6 @@ class _Resolver:
         )
         self.try_out(test, exclusions, {"world_size": size_path, "timeout": timeout_path}, conditions, asking)
         return test
-
-    def axis(self, here: KeyPath, name: str, model: AxisModel) -> Axis | None:
-        at = (*here, "axes", name)
-        before = len(self.problems)
-        table = model.table or (name if name in self.tables else None)
-        if table is not None and table not in self.tables:
-            self.problem((*at, "table"), f"there is no table {table!r}", _near(table, self.tables))
-            return None
-        rows = self.tables[table] if table is not None else {}
-        if model.full is None and table is None:
-            self.problem(at, f"the axis {name!r} has no 'full' values", key=True)
-            return None
-        full = self.axis_values(at, "full", model.full, tuple(rows), table)
-        essential = full
-        if model.essential is not None:
-            essential = self.axis_values(at, "essential", model.essential, full, None)
-            there = set(map(typed, full))
-            for index, value in enumerate(essential):
-                if typed(value) not in there:
-                    hint = _near(value, full)
-                    self.problem((*at, "essential", index), f"{value!r} is not among the full values", hint)
-        if len(self.problems) > before:
-            return None
-        return Axis(name, full, essential, self.source.where(at, key=True), table, rows)
-
-    def axis_values(
-        self, at: KeyPath, which: str, given: Any, rows: tuple[Scalar, ...], table: str | None
-    ) -> tuple[Scalar, ...]:
-        if given is None or given == "all":
-            if given == "all" and not rows:
-                self.problem(
-                    (*at, which), "'all' needs an axis of table rows", f"tables: {_listed(self.tables)}"
-                )
-            return rows
-        seen: dict[Any, int] = {}
-        for index, value in enumerate(given):
-            place = (*at, which, index)
-            if isinstance(value, (list, dict)):
-                self.problem(
-                    place, "an axis value is text, a number, true, false or null", "use a table for more"
-                )
-            elif isinstance(value, str) and not (value.isprintable() and len(value) <= 200):
-                self.problem(place, "an axis value must be printable, of at most 200 characters")
-            elif table is not None and value not in rows:
-                self.problem(place, f"the table {table!r} has no row {value!r}", _near(value, rows))
-            elif str(value) in seen:
-                self.problem(place, f"{value!r} is there already: both are written {str(value)!r} in ids")
-            else:
-                seen[str(value)] = index
-        return tuple(value for value in given if not isinstance(value, (list, dict)))
-
-    def names(self, here: KeyPath, axes: Iterable[Axis], constants: Mapping[str, Value]) -> None:
-        """Every name must come from one place only, and hide neither a fact nor a call."""
-        origin: dict[str, str] = {}
-
-        def claim(name: str, what: str, at: KeyPath) -> None:
-            if name in FACTS or name in RESERVED:
-                taken = "fact" if name in FACTS else "call"
-                self.problem(at, f"{what} hides the {taken} of that name", "choose another name", key=True)
-            elif keyword.iskeyword(name):
-                self.problem(
-                    at, f"{what} cannot be read in an expression: it is a word of the language", key=True
-                )
-            elif name in origin:
-                self.problem(at, f"{what} has the name of {origin[name]}", "choose another name", key=True)
-            origin.setdefault(name, what)
-
-        for axis in axes:
-            claim(axis.name, f"the axis {axis.name!r}", (*here, "axes", axis.name))
-        for axis in axes:
-            for field in axis.fields:
-                claim(field, f"the field {field!r} of the axis {axis.name!r}", (*here, "axes", axis.name))
-        for name in constants:
-            at = (*here, "with", name)
-            claim(name, f"the constant {name!r}", at)
 
     def derived(
         self, here: KeyPath, key: str, model: TestModel, declared: Mapping[str, Any]
@@ -377,15 +285,3 @@ def _until(expression: Expression, rules: Sequence[Rule]) -> list[Expression]:
     """The conditions of the rules before the one with this condition; all of them if there is none."""
     conditions = [rule.condition for rule in rules]
     return conditions[: conditions.index(expression)] if expression in conditions else conditions
-
-
-def _near(value: Any, known: Iterable[Any]) -> str:
-    texts = [str(name) for name in known]
-    near = difflib.get_close_matches(str(value), texts, n=3)
-    return f"did you mean {' or '.join(near)}?" if near else f"there are: {_listed(texts)}"
-
-
-def _listed(names: Iterable[str]) -> str:
-    names = list(names)
-    shown = ", ".join(names[:12])
-    return f"{shown}, … ({len(names)})" if len(names) > 12 else shown or "none"
