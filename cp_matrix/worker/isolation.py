@@ -24,11 +24,10 @@ import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
-from cp_matrix.worker import patches, precision, services, signals
+from cp_matrix.worker import services
 from cp_matrix.worker.leaks import (
     CHILD_PROCESSES,
     PROCESS_GROUPS,
-    REPLACED_FUNCTIONS,
     RUNNING_THREADS,
     SUITE_STATE,
     TIMERS,
@@ -38,83 +37,10 @@ from cp_matrix.worker.leaks import (
     environment_variable,
 )
 from cp_matrix.worker.record import LEAK_LIMIT, message_of, shortened
+from cp_matrix.worker.settings import SETTINGS
 from cp_matrix.worker.watch import states_of
 
 EVERYTHING = Restoring()
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One piece of process-wide state: how to read it and how to put it back."""
-
-    name: str
-    read: Callable[[], Any]
-    write: Callable[[Any], None]
-    #: Says what changed, from the value before and the one after.
-    show: Callable[[Any, Any], str] = "from {} to {}".format
-
-
-def _set_grad_enabled(enabled: bool) -> None:
-    torch.set_grad_enabled(enabled)
-
-
-def _set_deterministic(value: tuple[bool, bool]) -> None:
-    torch.use_deterministic_algorithms(value[0], warn_only=value[1])
-
-
-def _set_default_device(device: torch.device) -> None:
-    # Setting it to the CPU is not the same as not setting it: every factory call would then pass
-    # through a function mode.
-    torch.set_default_device(None if device == torch.device("cpu") else device)
-
-
-def _set_import_path(value: tuple[str, ...]) -> None:
-    sys.path[:] = value
-
-
-def _set_cudnn_flag(name: str) -> Callable[[Any], None]:
-    return lambda value: setattr(torch.backends.cudnn, name, value)
-
-
-def _umask() -> int:
-    umask = os.umask(0o022)
-    os.umask(umask)
-    return umask
-
-
-def _set_umask(value: int) -> None:
-    os.umask(value)
-
-
-def _set_hooks(value: tuple[Any, Any]) -> None:
-    sys.excepthook, threading.excepthook = value
-
-
-SETTINGS: tuple[Setting, ...] = (
-    Setting("default dtype", torch.get_default_dtype, torch.set_default_dtype),
-    Setting("default device", torch.get_default_device, _set_default_device),
-    Setting("gradients enabled", torch.is_grad_enabled, _set_grad_enabled),
-    Setting(
-        "deterministic algorithms",
-        lambda: (
-            torch.are_deterministic_algorithms_enabled(),
-            torch.is_deterministic_algorithms_warn_only_enabled(),
-        ),
-        _set_deterministic,
-    ),
-    Setting("float32 precision", precision.read, precision.write, precision.difference),
-    Setting("cuDNN benchmark", lambda: torch.backends.cudnn.benchmark, _set_cudnn_flag("benchmark")),
-    Setting(
-        "cuDNN deterministic", lambda: torch.backends.cudnn.deterministic, _set_cudnn_flag("deterministic")
-    ),
-    Setting("threads", torch.get_num_threads, torch.set_num_threads),
-    Setting("sys.path", lambda: tuple(sys.path), _set_import_path, "".format),
-    Setting("signal handlers", signals.handlers, signals.set_handlers, signals.changed_handlers),
-    Setting("blocked signals", signals.blocked, signals.set_blocked, signals.changed_blocked),
-    Setting("umask", _umask, _set_umask, "from {:03o} to {:03o}".format),
-    Setting("exception hooks", lambda: (sys.excepthook, threading.excepthook), _set_hooks, "".format),
-    Setting(REPLACED_FUNCTIONS, patches.read, patches.write, patches.difference),
-)
 
 
 def _stop_timers(restoring: Restoring) -> list[Leak]:
