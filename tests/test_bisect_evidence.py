@@ -79,6 +79,13 @@ def test_a_line_cut_short_by_a_kill_is_left_out(tmp_path: Path) -> None:
     assert (again.take(PROBE) is not None, again.take(PROBE)) == (True, None)
 
 
+def test_after_a_line_cut_short_the_next_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "probes.jsonl"
+    path.write_bytes(b'{"cases":["t[a]"')
+    Cache(path, resume=True).put(run(Outcome.PASSED))
+    assert Cache(path, resume=True).take(PROBE) is not None
+
+
 def test_a_file_that_is_no_cache_is_refused(tmp_path: Path) -> None:
     (tmp_path / "probes.jsonl").write_text("nonsense\n")
     with pytest.raises(RunFolderError, match="cannot be read"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,10 +94,13 @@ class Cache:
         decoder = msgspec.json.Decoder(ProbeRun)
         try:
             if resume and path.exists():
-                for line in path.read_bytes().splitlines(keepends=True):
-                    if line.endswith(b"\n"):  # a last line may be cut short by a kill
+                content = path.read_bytes()
+                for line in content.splitlines(keepends=True):
+                    if line.endswith(b"\n"):
                         run = decoder.decode(line)
                         self._known[run.cases, run.reset].append(run)
+                # A last line that a kill cut short would spoil the next one.
+                os.truncate(path, content.rfind(b"\n") + 1)
             self._file = path.open("ab" if resume else "wb", buffering=0)
         except OSError as error:
             raise RunFolderError(f"cannot be used: {error.strerror or error}", where=str(path)) from error

@@ -9,7 +9,7 @@ import os
 import secrets
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 #: Variables of the recorded environment that say where a run is, not how it computes.
 _OF_THE_PLACE = ("CUDA_VISIBLE_DEVICES", "LD_")
-#: How likely a printed command is to show a failure that does not happen every time.
-_SHOWN = 0.998
 
 
 @click.command("bisect")
@@ -195,18 +193,18 @@ class Bisection:
         self._environ = _as_recorded(history.environment.get("environment", {}), shared_gpu=shared > 1)
 
     def _choose(self) -> Chosen:
-        """The whole test of the victim as its matrix has it now, else as the run had it."""
+        """The whole tests of the recorded world as the matrix has them now, else as the run had them."""
         from cp_matrix.facts.probe import probe
 
-        test = self._history.victim.test
+        tests = {case.test for case in (*self._history.predecessors, self._history.victim)}
         request = same_device(Request(), self._history.spec)
         named = matrix_words(self._matrices)
         fallback = "the matrix of the run cannot be read any more"
         if all(Path(path).is_file() for path in self._matrices.values()) and self._matrices:
-            whole = dataclasses.replace(request, words=named, tests=(test,), variants=("all",))
+            whole = dataclasses.replace(request, words=named, tests=tuple(sorted(tests)), variants=("all",))
             try:
                 chosen = choose(whole)
-                if any(one.case.id == _first(self._history.victim).id for one in chosen.plan.cases):
+                if _first(self._history.victim).id in chosen.plan.ids:
                     return chosen
                 fallback = "the matrix of the run has no such case any more"
             except CpMatrixError as error:
@@ -221,6 +219,7 @@ class Bisection:
         from cp_matrix.bisect.investigate import Investigation
         from cp_matrix.bisect.oracle import Oracle
         from cp_matrix.bisect.probe import Probes
+        from cp_matrix.cli.reproduce import Reproduction
         from cp_matrix.mailbox import write_atomically
         from cp_matrix.run import processes, reaper
         from cp_matrix.run.interrupt import Interrupts
@@ -238,8 +237,9 @@ class Bisection:
                 progress.on_turn,
             )
             oracle = Oracle(probes, cache, Failure.of(self._history.attempt), self._wishes.repeat)
+            reproduction = Reproduction(self._history, self._chosen, self._settings.timeout)
             investigation = Investigation(
-                self._history, oracle, self._wishes, self._neighbours(), self._command, progress.say
+                self._history, oracle, self._wishes, self._neighbours(), reproduction.words, progress.say
             )
             for notice in self._notices:
                 progress.say(notice)
@@ -298,29 +298,6 @@ class Bisection:
             and one.case.variant == victim.variant
             and one.case.repetition == 1
         }
-
-    def _command(self, cases: Sequence[Case], rate: float) -> tuple[str, ...]:
-        """The command line that runs these cases in this order, often enough for their rate of failure."""
-        spec = self._history.spec
-        words = ["cp-matrix", "run", *matrix_words(self._matrices), *(_first(case).hash for case in cases)]
-        if any(case.variant for case in cases):
-            words += ["--variant", "all"]
-        if len(cases) > 1 or rate < 1:
-            words.append("--in-order")
-        if spec.isolation.value != "restore":
-            words += ["--isolation", spec.isolation.value]
-        if spec.seed != 1234:
-            words += ["--seed", str(spec.seed)]
-        if self._history.attempt.outcome.value == "crashed":
-            words += ["--retries", "0"]
-        if self._settings.timeout is not None:
-            words += ["--timeout", f"{self._settings.timeout:g}"]
-        if self._chosen.facts["device"] == "cpu" and self._chosen.facts["gpu_count"]:
-            words += ["--device", "cpu"]
-        if 0 < rate < 1:
-            often = math.ceil(math.log(1 - _SHOWN) / math.log(1 - rate))
-            words += ["--repeat", str(max(often, 2)), "--until-fail"]
-        return tuple(words)
 
 
 def _first(case: Case) -> Case:
