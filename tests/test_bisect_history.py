@@ -100,3 +100,10 @@ def test_a_world_whose_start_is_not_recorded_is_an_error(reports: Path) -> None:
     (reports / "20260101-a" / "launches" / "w0001" / "launch.json").unlink()
     with pytest.raises(RunFolderError, match="w0001"):
         find("t[v]", "20260101-a", reports)
+
+
+def test_a_later_run_that_cannot_be_read_has_a_way_around_it(reports: Path) -> None:
+    (reports / "20260104-d").mkdir()
+    (reports / "20260104-d" / "plan.json").write_text("{}")
+    with pytest.raises(RunFolderError, match="Name the run in which it failed: --run RUN"):
+        find("t[v]", None, reports)

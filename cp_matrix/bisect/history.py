@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cp_matrix.errors import SelectionError, UsageError
+from cp_matrix.errors import RunFolderError, SelectionError, UsageError
 from cp_matrix.mailbox import LaunchSpec
 from cp_matrix.matrix.case import Case
 from cp_matrix.plan import Plan
@@ -61,7 +61,11 @@ def find(name: str, run: str | None, reports: Path) -> History:
         record = load(folder)
         return _failure(folder, record, _named(record.plan, name), name)
     for folder in _latest_first(reports):
-        record = load(folder)
+        try:
+            record = load(folder)
+        except RunFolderError as error:
+            hint = "Name the run in which it failed: --run RUN."
+            raise RunFolderError(error.message, where=error.where, hint=error.hint or hint) from error
         try:
             cases = _named(record.plan, name)
         except SelectionError:

@@ -20,7 +20,7 @@ from cp_matrix.cli.options import Chosen, Request, choose
 from cp_matrix.cli.places import ranks_per_gpu, slots_for
 from cp_matrix.cli.recorded import matrix_words, same_device
 from cp_matrix.cli.values import Seconds
-from cp_matrix.errors import CpMatrixError, ExitCode
+from cp_matrix.errors import CpMatrixError, ExitCode, RunFolderError
 
 if TYPE_CHECKING:
     from cp_matrix.bisect.axes import Point
@@ -247,6 +247,8 @@ class Bisection:
                 guard = reaper.start(self._mark)
                 try:
                     answer = investigation.run()
+                except OSError as error:
+                    raise self._unwritable(error) from error
                 finally:
                     probes.close()
                     cache.close()
@@ -256,13 +258,24 @@ class Bisection:
             for notice in probes.notices:
                 progress.say(notice)
         answer = dataclasses.replace(answer, seconds=time.monotonic() - began)
-        write_atomically(self._folder / "answer.json", json.dumps(answer.as_dict(), indent=2).encode())
+        try:
+            write_atomically(self._folder / "answer.json", json.dumps(answer.as_dict(), indent=2).encode())
+        except OSError as error:
+            raise self._unwritable(error) from error
         return answer
+
+    def _unwritable(self, error: OSError) -> Exception:
+        """What to tell of a file of this bisection, for example where the disk is full; else the error."""
+        if not str(error.filename or "").startswith(str(self._folder)):
+            return error
+        return RunFolderError(
+            f"cannot be written: {error.strerror}",
+            where=str(error.filename),
+            hint="With --resume it goes on from what is known.",
+        )
 
     def _prepare_folder(self) -> None:
         import shutil
-
-        from cp_matrix.errors import RunFolderError
 
         try:
             if not self._resume and self._folder.exists():

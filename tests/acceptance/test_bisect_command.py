@@ -80,6 +80,18 @@ def test_a_hang_is_an_outcome_like_another(here: Project) -> None:
     assert (answer["exit_code"], answer["culprits"]) == (0, ["u[polluter]"])
 
 
+def test_a_file_that_cannot_be_written_is_told_without_a_traceback(here: Project, answered: Finished) -> None:
+    answers = here.reports.glob("*/bisect/*/answer.json")
+    path = next(path for path in answers if json.loads(path.read_bytes())["victim"] == "t[victim]")
+    kept = path.read_bytes()
+    path.unlink()
+    path.mkdir()
+    refused = here.command("bisect", "t[victim]", "--resume")
+    path.rmdir()
+    path.write_bytes(kept)
+    assert (refused.exit_code, "answer.json: cannot be written: " in refused.err) == (2, True), refused.said
+
+
 def test_ctrl_c_keeps_the_best_answer_and_resume_runs_nothing_twice(
     here: Project, answered: Finished
 ) -> None:
