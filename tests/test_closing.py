@@ -78,7 +78,7 @@ def test_leaks_are_told_once_however_many_ranks_had_them() -> None:
     run.leave(run.attempt("t[a]", Verdict.PASSED, ranks=ranks))
     run.settle("t[a]", Verdict.PASSED)
     assert section(told(run), "left behind") == [
-        "left behind by 1 case, and put right",
+        "left behind by 1 case, and put right where that can be",
         "      1  environment: X=1",
         "         by t[a]",
     ]

@@ -26,7 +26,7 @@ T = TypeVar("T")
 SIMPLE = Path(__file__).parent / "suites" / "simple.py"
 
 #: Seconds after which a wait is given up: a guard against hangs, far above what anything takes.
-DEADLINE = 120.0
+DEADLINE = 280.0
 
 
 def eventually(look: Callable[[], T], what: str, *, within: float = DEADLINE) -> T:

@@ -63,7 +63,12 @@ def sleeps(context: Any) -> None:
 
 
 def fills(context: Any) -> None:
-    """Write to the log until there is no room."""
+    """Write to the log until there is no room, once the verdict of the case before is on the disk."""
+    deadline = time.monotonic() + 60
+    while not any(b'"case_finished"' in path.read_bytes() for path in Path("small").glob("*/events.jsonl")):
+        if time.monotonic() > deadline:
+            raise TimeoutError("no case had a verdict within a minute")
+        time.sleep(0.01)
     for _ in range(100):
         print("x" * 1_000_000, flush=True)
 
