@@ -165,11 +165,8 @@ def _leaks(record: RunRecord, width: int | None) -> list[Text]:
         return []
     leaking = len({case for left in cases.values() for case in left})
     kept = record.started is not None and record.started.isolation == "off"
-    lines = [
-        _title(
-            f"left behind by {several(leaking, 'case')}, and {'kept' if kept else 'put right where that can be'}"
-        )
-    ]
+    then = "kept" if kept else "put right where that can be"
+    lines = [_title(f"left behind by {several(leaking, 'case')}, and {then}")]
     for leak, left in sorted(cases.items(), key=lambda item: -len(item[1]))[:LEAKS]:
         lines += _rows([(f"{len(left):>7}", leak)], width, cut_end)
         first = printable(next(iter(left)))
