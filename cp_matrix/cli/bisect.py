@@ -19,7 +19,7 @@ from typing_extensions import Self
 from cp_matrix.cli.options import Chosen, Request, choose
 from cp_matrix.cli.places import ranks_per_gpu, slots_for
 from cp_matrix.cli.recorded import matrix_words, same_device
-from cp_matrix.cli.values import Seconds
+from cp_matrix.cli.values import grace_option, jobs_option, timeout_option
 from cp_matrix.errors import CpMatrixError, ExitCode, RunFolderError
 
 if TYPE_CHECKING:
@@ -72,9 +72,7 @@ _OF_THE_PLACE = ("CUDA_VISIBLE_DEVICES", "LD_")
     metavar="N",
     help="How many other cases may be tried for a case that fails alone.",
 )
-@click.option(
-    "--jobs", type=click.IntRange(min=1), metavar="N", help="Worlds at once; default: as many as fit."
-)
+@jobs_option
 @click.option(
     "--start",
     type=click.Choice(["warm", "cold"]),
@@ -82,20 +80,8 @@ _OF_THE_PLACE = ("CUDA_VISIBLE_DEVICES", "LD_")
     show_default=True,
     help="How worlds start; see run.",
 )
-@click.option(
-    "--timeout",
-    type=Seconds(),
-    metavar="S",
-    help="Seconds a case may take; default: as declared.",
-)
-@click.option(
-    "--grace",
-    type=Seconds(),
-    default=5.0,
-    show_default=True,
-    metavar="S",
-    help="Seconds other ranks may take after one has failed.",
-)
+@timeout_option
+@grace_option
 @click.option("--resume", is_flag=True, help="Go on with what an earlier bisection of this case has learned.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 def command(

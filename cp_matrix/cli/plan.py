@@ -13,8 +13,8 @@ from typing import Any
 import click
 
 from cp_matrix.cli.options import Chosen, Request, choose, selection_options
-from cp_matrix.cli.run import BatchSize
 from cp_matrix.cli.tables import Column, Table, show
+from cp_matrix.cli.values import BatchSize
 from cp_matrix.matrix.case import id_suffix
 from cp_matrix.plan import Plan, PlannedCase, Skip
 from cp_matrix.report.phrases import several

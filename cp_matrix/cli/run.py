@@ -13,27 +13,8 @@ from cp_matrix.cli.options import import_path as suite_path
 from cp_matrix.cli.order import Ordering, arrange, order_options
 from cp_matrix.cli.session import Session
 from cp_matrix.cli.suite_check import check_folders, check_suite
-from cp_matrix.cli.values import OutputFile, Seconds
+from cp_matrix.cli.values import BatchSize, OutputFile, Seconds, grace_option, jobs_option, timeout_option
 from cp_matrix.errors import CpMatrixError, ExitCode, UsageError
-
-
-class BatchSize(click.ParamType[float]):
-    """A number of cases, or ``all``."""
-
-    name = "N|all"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, float):
-            return value
-        if value == "all":
-            return math.inf
-        try:
-            number = int(str(value))
-        except ValueError:
-            number = 0
-        if number < 1:
-            self.fail(f"{value!r} is neither a number of cases (1 or more) nor 'all'", param, ctx)
-        return float(number)
 
 
 @click.command("run")
@@ -54,10 +35,8 @@ class BatchSize(click.ParamType[float]):
     show_default=True,
     help="Fork ranks from a process that has imported torch, or execute torchrun for every world.",
 )
-@click.option(
-    "--jobs", type=click.IntRange(min=1), metavar="N", help="Worlds at once; default: as many as fit."
-)
-@click.option("--timeout", type=Seconds(), metavar="S", help="Seconds a case may take; default: as declared.")
+@jobs_option
+@timeout_option
 @click.option(
     "--start-timeout",
     type=Seconds(),
@@ -66,14 +45,7 @@ class BatchSize(click.ParamType[float]):
     metavar="S",
     help="Seconds a world may take to start.",
 )
-@click.option(
-    "--grace",
-    type=Seconds(),
-    default=5.0,
-    show_default=True,
-    metavar="S",
-    help="Seconds other ranks may take after one has failed.",
-)
+@grace_option
 @click.option(
     "--retries",
     type=click.IntRange(min=0),

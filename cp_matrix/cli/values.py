@@ -37,3 +37,39 @@ class OutputFile(click.Path):
         if path.exists() and not path.is_file():
             self.fail(f"{str(value)!r} is no regular file; it would be replaced by one.", param, ctx)
         return path
+
+
+class BatchSize(click.ParamType[float]):
+    """A number of cases, or ``all``."""
+
+    name = "N|all"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        if value == "all":
+            return math.inf
+        try:
+            number = int(str(value))
+        except ValueError:
+            number = 0
+        if number < 1:
+            self.fail(f"{value!r} is neither a number of cases (1 or more) nor 'all'", param, ctx)
+        return float(number)
+
+
+#: Options that commands which start worlds share.
+jobs_option = click.option(
+    "--jobs", type=click.IntRange(min=1), metavar="N", help="Worlds at once; default: as many as fit."
+)
+timeout_option = click.option(
+    "--timeout", type=Seconds(), metavar="S", help="Seconds a case may take; default: as declared."
+)
+grace_option = click.option(
+    "--grace",
+    type=Seconds(),
+    default=5.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds other ranks may take after one has failed.",
+)

@@ -237,7 +237,9 @@ class Driver:
             )
         )
         if alone:
-            world.give(self._queue.alone.popleft())
+            work = self._queue.take_alone()
+            assert work is not None
+            world.give(work)
         else:
             self._feed(world)
         return True
