@@ -27,8 +27,8 @@ from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 
-from cp_matrix import events
-from cp_matrix.results import Verdict
+from cp_matrix.record import events
+from cp_matrix.record.results import Verdict
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def overheads(stream: Iterable[events.Event]) -> list[float]:
         if isinstance(event, events.AttemptFinished) and event.attempt.ranks:
             ranks = event.attempt.ranks
             began = min(rank.started for rank in ranks)
-            attempts[event.attempt.launch].append((began, max(rank.seconds for rank in ranks)))
+            attempts[event.attempt.world].append((began, max(rank.seconds for rank in ranks)))
     gaps = []
     for spans in attempts.values():
         spans.sort()
@@ -85,13 +85,13 @@ def overheads(stream: Iterable[events.Event]) -> list[float]:
 
 def timing(way: Way, wall: float, stream: Sequence[events.Event]) -> Timing:
     """Read a run's events."""
-    starts = [event.seconds for event in stream if isinstance(event, events.LaunchReady)]
+    starts = [event.seconds for event in stream if isinstance(event, events.WorldReady)]
     results = [event.result for event in stream if isinstance(event, events.CaseFinished)]
     attempts = [event.attempt for event in stream if isinstance(event, events.AttemptFinished)]
     return Timing(
         way=way,
         wall=wall,
-        launches=sum(isinstance(event, events.LaunchStarted) for event in stream),
+        launches=sum(isinstance(event, events.WorldStarted) for event in stream),
         start=statistics.mean(starts) if starts else 0.0,
         work=sum(max((rank.seconds for rank in a.ranks), default=0.0) for a in attempts),
         overheads=tuple(overheads(stream)),

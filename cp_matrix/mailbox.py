@@ -1,6 +1,6 @@
-"""One folder a launch, one atomic file a message: how driver and ranks talk.
+"""One folder a world, one atomic file a message: how driver and ranks talk.
 
-The driver writes ``launch.json`` and numbered orders; ranks write who they are, when they enter a
+The driver writes ``world.json`` and numbered orders; ranks write who they are, when they enter a
 case, what came of it, and whether the world may go on. A message is complete once its name exists:
 it is written beside it under a temporary name and moved into place (`os.replace`). The folder is all there
 is to see, so a person can `ls` it while a world hangs.
@@ -8,16 +8,16 @@ is to see, so a person can `ls` it while a world hangs.
 ====================  ==========  ==========================================================
 file                  written by  says
 ====================  ==========  ==========================================================
-``launch.json``       driver      the `LaunchSpec`
+``world.json``       driver      the `WorldSpec`
 ``orders/N``          driver      the `Order` with number N (a case, or stop)
 ``ranks/R.ready``     rank R      `Ready`: it waits for its first order
 ``ranks/R.pid``       rank R      its process id, before anything can go wrong
 ``ranks/R.broken``    rank R      `RankError`: it cannot start (for example the suite's import)
+``ranks/R.exit``      rank R      the call by which it ends itself, where it goes through Python
 ``cases/N.R.in``      rank R      it has entered order N (empty)
-``cases/N.R.record``  rank R      its `RankRecord` of order N, before it meets any other rank
-``cases/N.R.after``   rank R      `After`: what the case left behind, once cleaned up
-``cases/N.R.go``      rank R      this rank can take the next order (empty)
-``cases/N.R.halt``    rank R      it cannot: the world has to be replaced (empty)
+``cases/N.R.result``  rank R      its `RankResult` of order N, before it meets any other rank
+``cases/N.R.go``      rank R      `After`: what the case left behind; this rank can take the next order
+``cases/N.R.halt``    rank R      the same, but it cannot: the world has to be replaced
 ``stacks/R``          rank R      Python stacks, written by faulthandler when asked
 ``ended``             launcher    `Ended`: the world is gone, with each rank's exit
 ====================  ==========  ==========================================================
@@ -25,7 +25,9 @@ file                  written by  says
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import signal
 from enum import Enum
 from pathlib import Path
@@ -34,9 +36,11 @@ from typing import TypeVar
 import msgspec
 
 from cp_matrix.matrix.case import Value
-from cp_matrix.results import RankError, RankRecord
+from cp_matrix.record.results import RankError, RankResult
 
 T = TypeVar("T")
+
+_OF_A_CASE = ("in", "result", "go", "halt")
 
 #: Asks a rank to write its Python stacks into ``stacks/R``.
 STACKS_SIGNAL = signal.SIGUSR1
@@ -51,10 +55,21 @@ class Isolation(str, Enum):
     OFF = "off"
 
 
-class LaunchSpec(msgspec.Struct, frozen=True):
+class AfterFailure(str, Enum):
+    """Whether a world goes on after a case that failed, where each of its ranks could."""
+
+    #: It does where the case's function returned on every rank: only comparisons failed.
+    AUTO = "auto"
+    #: It never does.
+    REPLACE = "replace"
+    #: It does, also where the function raised.
+    KEEP = "keep"
+
+
+class WorldSpec(msgspec.Struct, frozen=True):
     """Everything a rank needs to know about its world."""
 
-    launch: str
+    name: str
     world_size: int
     #: One entry a rank: ``cpu``, or the CUDA device as CUDA_VISIBLE_DEVICES names it.
     devices: tuple[str, ...]
@@ -74,6 +89,7 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     reset: tuple[str, ...] = ()
     #: Whether to look closer at what a case leaves behind (``worker/watch.py``).
     watch: bool = False
+    after_failure: AfterFailure = AfterFailure.AUTO
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -99,7 +115,6 @@ class ProcessId(msgspec.Struct, frozen=True):
 class Ready(msgspec.Struct, frozen=True):
     """A rank that waits for its first order."""
 
-    pid: int
     device: str
     #: Whether torch was there when the process began.
     inherited_torch: bool
@@ -143,7 +158,7 @@ class UnreadableMessageError(Exception):
 
 
 class Mailbox:
-    """The messages of one launch. Reading a message that is not there yet returns None.
+    """The messages of one world. Reading a message that is not there yet returns None.
 
     Reading one that cp-matrix did not write raises `UnreadableMessageError`.
     """
@@ -152,12 +167,12 @@ class Mailbox:
         self.folder = folder
 
     @classmethod
-    def create(cls, folder: Path, spec: LaunchSpec) -> Mailbox:
-        """Make the folder and put the launch's description into it."""
+    def create(cls, folder: Path, spec: WorldSpec) -> Mailbox:
+        """Make the folder and put the world's description into it."""
         box = cls(folder)
         for part in ("orders", "ranks", "cases", "stacks"):
             (folder / part).mkdir(parents=True)
-        box._put("launch.json", spec)
+        box._put("world.json", spec)
         return box
 
     def _put(self, name: str, message: msgspec.Struct) -> None:
@@ -189,13 +204,13 @@ class Mailbox:
 
     # What the driver says.
 
-    def spec(self) -> LaunchSpec:
-        """The description of the launch.
+    def spec(self) -> WorldSpec:
+        """The description of the world.
 
         Raises:
-            FileNotFoundError: the folder is not a launch's mailbox.
+            FileNotFoundError: the folder is not a world's mailbox.
         """
-        return msgspec.json.decode((self.folder / "launch.json").read_bytes(), type=LaunchSpec)
+        return msgspec.json.decode((self.folder / "world.json").read_bytes(), type=WorldSpec)
 
     def put_order(self, number: int, order: Order) -> None:
         self._put(f"orders/{number}", order)
@@ -223,7 +238,35 @@ class Mailbox:
     def broken(self, rank: int) -> RankError | None:
         return self._get(f"ranks/{rank}.broken", RankError)
 
+    def put_exit(self, rank: int, call: str) -> None:
+        write_atomically(self.folder / f"ranks/{rank}.exit", call.encode())
+
+    def exit(self, rank: int) -> str:
+        """The call by which a rank ended itself; empty where it said nothing."""
+        try:
+            return (self.folder / f"ranks/{rank}.exit").read_text(errors="replace")
+        except OSError:
+            return ""
+
     # What a rank says of a case.
+
+    def case_files(self) -> frozenset[str] | None:
+        """The names of all that ranks have said of cases (``N.R.in``, ...); None where the folder is gone."""
+        try:
+            return frozenset(os.listdir(self.folder / "cases"))
+        except FileNotFoundError:
+            return None
+
+    def discard_case(self, number: int, world_size: int) -> None:
+        """Remove the messages of an order that every rank is done with."""
+        names = [f"cases/{number}.{rank}.{kind}" for rank in range(world_size) for kind in _OF_A_CASE]
+        for name in (f"orders/{number}", *names):
+            with contextlib.suppress(OSError):
+                os.unlink(self.folder / name)
+
+    def remove(self) -> None:
+        """Remove the whole folder; nobody uses it any more."""
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def mark_entered(self, number: int, rank: int) -> None:
         self._mark(f"cases/{number}.{rank}.in")
@@ -231,7 +274,7 @@ class Mailbox:
     def has_entered(self, number: int, rank: int) -> bool:
         return self._has(f"cases/{number}.{rank}.in")
 
-    def put_record(self, number: int, record: RankRecord) -> None:
+    def put_record(self, number: int, record: RankResult) -> None:
         """Write what this rank says of a case.
 
         Raises:
@@ -239,22 +282,23 @@ class Mailbox:
         """
         data = msgspec.json.encode(record)
         try:
-            msgspec.json.decode(data, type=RankRecord)
+            msgspec.json.decode(data, type=RankResult)
         except msgspec.MsgspecError as error:
             raise ValueError(f"the case's record cannot be read back: {error}") from error
-        write_atomically(self.folder / f"cases/{number}.{record.rank}.record", data)
+        write_atomically(self.folder / f"cases/{number}.{record.rank}.result", data)
 
-    def record(self, number: int, rank: int) -> RankRecord | None:
-        return self._get(f"cases/{number}.{rank}.record", RankRecord)
+    def result(self, number: int, rank: int) -> RankResult | None:
+        return self._get(f"cases/{number}.{rank}.result", RankResult)
 
-    def put_after(self, number: int, rank: int, after: After) -> None:
-        self._put(f"cases/{number}.{rank}.after", after)
+    def put_after(self, number: int, rank: int, after: After, *, go: bool) -> None:
+        """Say what a case left behind, and whether this rank can take the next order: its `gate`."""
+        self._put(f"cases/{number}.{rank}.{'go' if go else 'halt'}", after)
 
     def after(self, number: int, rank: int) -> After | None:
-        return self._get(f"cases/{number}.{rank}.after", After)
-
-    def mark_gate(self, number: int, rank: int, *, go: bool) -> None:
-        self._mark(f"cases/{number}.{rank}.{'go' if go else 'halt'}")
+        for gate in ("go", "halt"):
+            if (after := self._get(f"cases/{number}.{rank}.{gate}", After)) is not None:
+                return after
+        return None
 
     def gate(self, number: int, rank: int) -> bool | None:
         """Whether this rank can go on after order ``number``; None while it has not said."""

@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from cp_matrix import events
+from cp_matrix.mailbox import WorldSpec
 from cp_matrix.matrix.case import Case
-from cp_matrix.plan import Plan, PlannedCase, Skip
-from cp_matrix.report.record import RunRecord
-from cp_matrix.results import Attempt, CaseResult, RankError, RankRecord, Verdict
+from cp_matrix.plan.plan import Plan, PlannedCase, Skip
+from cp_matrix.record import events
+from cp_matrix.record.fold import RunRecord
+from cp_matrix.record.results import Attempt, CaseResult, RankError, RankResult, Verdict
 
 TRACEBACK = """Traceback (most recent call last):
   File "/x/worker/loop.py", line 70, in run
@@ -43,6 +44,11 @@ Current thread 0x00007f0000000000 (most recent call first):
   File "/x/suites/reference.py", line 80 in run_case
   File "/x/worker/loop.py", line 70 in run
 """
+
+
+def spec(name: str = "w0001", devices: tuple[str, ...] = ("cpu", "cpu"), start: str = "warm") -> WorldSpec:
+    """What a world was started with."""
+    return WorldSpec(name, len(devices), devices, "suite:run", {}, 7, 60.0, "", f"logs/{name}", start)
 
 
 class FakeRun:
@@ -86,18 +92,14 @@ class FakeRun:
             )
         )
 
-    def launch(self, name: str, devices: tuple[str, ...] = ("cpu", "cpu"), *, start: str = "warm") -> None:
-        self.emit(
-            events.LaunchStarted(
-                time=self.now, launch=name, world_size=len(devices), devices=devices, start=start
-            )
-        )
+    def world(self, name: str, devices: tuple[str, ...] = ("cpu", "cpu"), *, start: str = "warm") -> None:
+        self.emit(events.WorldStarted(time=self.now, spec=spec(name, devices, start), devices=devices))
 
     def ready(self, name: str, seconds: float = 0.4) -> None:
-        self.emit(events.LaunchReady(time=self.now, launch=name, seconds=seconds, pids=(1, 2)))
+        self.emit(events.WorldReady(time=self.now, world=name, seconds=seconds))
 
-    def enter(self, case: str, launch: str = "w0001", attempt: int = 1) -> None:
-        self.emit(events.CaseStarted(time=self.now, case=case, launch=launch, attempt=attempt))
+    def enter(self, case: str, world: str = "w0001", attempt: int = 1) -> None:
+        self.emit(events.CaseStarted(time=self.now, case=case, world=world, attempt=attempt))
 
     def leave(self, attempt: Attempt, *, will_retry: bool = False) -> None:
         self.emit(events.AttemptFinished(time=self.now, attempt=attempt, will_retry=will_retry))
@@ -108,8 +110,8 @@ class FakeRun:
         result = CaseResult(case, self.case(case).hash, verdict, reason, flaky, seconds)
         self.emit(events.CaseFinished(time=self.now, result=result))
 
-    def end(self, launch: str, reason: str = "") -> None:
-        self.emit(events.LaunchEnded(time=self.now, launch=launch, reason=reason, cases=1))
+    def end(self, world: str, reason: str = "") -> None:
+        self.emit(events.WorldEnded(time=self.now, world=world, reason=reason, cases=1))
 
     def notice(self, message: str) -> None:
         self.emit(events.Notice(time=self.now, message=message))
@@ -120,60 +122,60 @@ class FakeRun:
             events.RunFinished(time=self.now, counts=counts, exit_code=0, seconds=seconds, reason=reason)
         )
 
-    def passes(self, case: str, launch: str = "w0001", seconds: float = 0.03, **more: bool) -> None:
-        self.enter(case, launch)
-        self.leave(self.attempt(case, Verdict.PASSED, launch, seconds=seconds))
+    def passes(self, case: str, world: str = "w0001", seconds: float = 0.03, **more: bool) -> None:
+        self.enter(case, world)
+        self.leave(self.attempt(case, Verdict.PASSED, world, seconds=seconds))
         self.settle(case, Verdict.PASSED, seconds, **more)
 
-    def fails(self, case: str, launch: str = "w0001", rank: int = 1, message: str = MESSAGE) -> None:
-        self.enter(case, launch)
-        self.leave(self.failed(case, launch, rank, message))
+    def fails(self, case: str, world: str = "w0001", rank: int = 1, message: str = MESSAGE) -> None:
+        self.enter(case, world)
+        self.leave(self.failed(case, world, rank, message))
         self.settle(case, Verdict.FAILED)
 
     @staticmethod
     def attempt(
         case: str,
         outcome: Verdict,
-        launch: str = "w0001",
+        world: str = "w0001",
         *,
         number: int = 1,
         seconds: float = 0.03,
         **more: object,
     ) -> Attempt:
-        return Attempt(case, number, launch, outcome, 0.0, seconds, **more)  # type: ignore[arg-type]
+        return Attempt(case, number, world, outcome, 0.0, seconds, **more)  # type: ignore[arg-type]
 
     @classmethod
-    def failed(cls, case: str, launch: str = "w0001", rank: int = 1, message: str = MESSAGE) -> Attempt:
+    def failed(cls, case: str, world: str = "w0001", rank: int = 1, message: str = MESSAGE) -> Attempt:
         """Rank ``rank`` of two raises, the other one hangs."""
         error = RankError("ToleranceError", message, TRACEBACK)
         return cls.attempt(
             case,
             Verdict.FAILED,
-            launch,
+            world,
             rank=rank,
-            ranks=(RankRecord(case, 1, rank, False, 1.0, 0.03, error),),
+            ranks=(RankResult(case, 1, rank, False, 1.0, 0.03, error),),
             stacks={1 - rank: STACK},
-            logs={0: f"logs/{launch}/rank0.log", 1: f"logs/{launch}/rank1.log"},
+            logs={0: f"logs/{world}/rank0.log", 1: f"logs/{world}/rank1.log"},
             position=2,
         )
 
     @classmethod
-    def crashed(cls, case: str, launch: str = "w0001") -> Attempt:
+    def crashed(cls, case: str, world: str = "w0001") -> Attempt:
         return cls.attempt(
             case,
             Verdict.CRASHED,
-            launch,
+            world,
             rank=0,
             reason="rank 0: SIGSEGV",
             exits={0: "SIGSEGV", 1: "SIGTERM"},
         )
 
     @classmethod
-    def timed_out(cls, case: str, launch: str = "w0001") -> Attempt:
+    def timed_out(cls, case: str, world: str = "w0001") -> Attempt:
         return cls.attempt(
             case,
             Verdict.TIMEOUT,
-            launch,
+            world,
             seconds=60.0,
             reason="timed out after 60 s: ranks 0,1 were still inside",
             stacks={0: STACK, 1: STACK},
@@ -195,7 +197,7 @@ def play(run: FakeRun, pause: Callable[[float], None], *, worlds: int = 3) -> No
     run.start()
     names = [f"w{n + 1:04d}" for n in range(worlds)]
     for n, name in enumerate(names):
-        run.launch(name, ("cuda:0", "cuda:1", "cuda:2", "cuda:3") if n == 0 else (f"cuda:{2 * n + 2}",) * 2)
+        run.world(name, ("cuda:0", "cuda:1", "cuda:2", "cuda:3") if n == 0 else (f"cuda:{2 * n + 2}",) * 2)
         pause(0.1)
     pause(1.0)
     for name in names:
@@ -230,7 +232,7 @@ def play(run: FakeRun, pause: Callable[[float], None], *, worlds: int = 3) -> No
             pause(0.2)
             started += 1
             names[position] = f"w{started:04d}"
-            run.launch(names[position], ("cuda:0", "cuda:1"))
+            run.world(names[position], ("cuda:0", "cuda:1"))
             pause(0.5)
             run.ready(names[position])
             if n == 6:

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 
-from cp_matrix.mailbox import LaunchSpec, Mailbox, Order
+from cp_matrix.mailbox import Mailbox, Order, WorldSpec
 from cp_matrix.worker.context import Context, World
 from cp_matrix.worker.loop import Rank
 from cp_matrix.worker.ranklog import RankLog
@@ -115,8 +115,8 @@ def run_case(params: Mapping[str, Any], context: Context) -> object:
 
 
 def main(folder: Path) -> None:
-    spec = LaunchSpec(
-        launch="w0001",
+    spec = WorldSpec(
+        name="w0001",
         world_size=1,
         devices=("cpu",),
         suite="hostile_cases:run_case",

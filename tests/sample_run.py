@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fake_run import FakeRun
 
-from cp_matrix.results import Attempt, LogSpan, RankError, RankRecord, TensorError, Verdict
+from cp_matrix.record.results import Attempt, LogSpan, RankError, RankResult, TensorError, Verdict
 
 PASSED, FAILED, CRASHED, TIMEOUT = (f"ref[{name}]" for name in ("passed", "failed", "crashed", "timeout"))
 FLAKY, NOT_RUN, RERUN = (f"ref[{name}]" for name in ("flaky", "not_run", "rerun"))
@@ -20,9 +20,9 @@ def tensor(name: str, max_abs: float | None, *, ok: bool = True) -> TensorError:
     return TensorError(name, max_abs, max_abs, 1e-5, 1e-5, 1e-6, ok)
 
 
-def rank(case: str, number: int, *, error: RankError | None = None, log: LogSpan | None = None) -> RankRecord:
+def rank(case: str, number: int, *, error: RankError | None = None, log: LogSpan | None = None) -> RankResult:
     """What a rank says; the higher its number, the farther off and the slower it is."""
-    return RankRecord(
+    return RankResult(
         case,
         1,
         number,

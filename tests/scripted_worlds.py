@@ -17,14 +17,14 @@ from unittest.mock import patch
 
 import msgspec
 
-from cp_matrix import events
-from cp_matrix.mailbox import Ended, LaunchSpec, Mailbox, ProcessId, Ready, write_atomically
+from cp_matrix.mailbox import After, Ended, Mailbox, ProcessId, Ready, WorldSpec, write_atomically
 from cp_matrix.matrix.case import Case
-from cp_matrix.plan import Plan, PlannedCase, Skip
-from cp_matrix.results import CaseResult, RankError, RankRecord
+from cp_matrix.plan.plan import Plan, PlannedCase, Skip
+from cp_matrix.record import events
+from cp_matrix.record.folder import RunFolder
+from cp_matrix.record.results import CaseResult, RankError, RankResult
 from cp_matrix.run import driver, world
 from cp_matrix.run.driver import Driver
-from cp_matrix.run.folder import RunFolder
 from cp_matrix.run.options import Options
 from cp_matrix.run.policy import Limits, Rules
 from cp_matrix.run.slots import Slots
@@ -59,7 +59,7 @@ class Clock:
 class ScriptedWorld:
     """One world; also its own handle."""
 
-    spec: LaunchSpec
+    spec: WorldSpec
     box: Mailbox
     how: str
     script: ScriptedWorlds
@@ -95,7 +95,7 @@ class ScriptedWorld:
             self.box.put_broken(self.spec.world_size - 1, RankError(self.how, "no\nsecond line", ""))
             return
         for rank in self._ranks:
-            self.box.put_ready(rank, Ready(1000 + rank, "cpu", self.how != "bare"))
+            self.box.put_ready(rank, Ready("cpu", self.how != "bare"))
             yield
         if self.how == "lost":
             self._lose(0)
@@ -107,7 +107,7 @@ class ScriptedWorld:
             if not order.case:
                 self.state = Ended()
                 return
-            self.script.begun.append((self.spec.launch, order.case, order.attempt))
+            self.script.begun.append((self.spec.name, order.case, order.attempt))
             act = self.script.cases.get((order.case, order.attempt), "pass")
             for rank in self._ranks:
                 self.box.mark_entered(number, rank)
@@ -121,7 +121,7 @@ class ScriptedWorld:
 
         def record(rank: int, ok: bool) -> None:
             error = None if ok else RankError("AssertionError", f"wrong on {rank}", "Traceback …")
-            self.box.put_record(number, RankRecord(case, attempt, rank, ok, time.time(), 0.01, error))
+            self.box.put_record(number, RankResult(case, attempt, rank, ok, time.time(), 0.01, error))
 
         if act == "hang":
             return False
@@ -131,10 +131,10 @@ class ScriptedWorld:
             self._lose(last)
             return False
         if act == "garbage":
-            (self.box.folder / "cases" / f"{number}.{last}.record").write_bytes(b"{garbage")
+            (self.box.folder / "cases" / f"{number}.{last}.result").write_bytes(b"{garbage")
             return False
         if act == "forgery":
-            self.box.put_record(number, RankRecord("another", attempt, last, True, 0.0, 0.0))
+            self.box.put_record(number, RankResult("another", attempt, last, True, 0.0, 0.0))
             return False
         if act == "removal":
             shutil.rmtree(self.box.folder)
@@ -150,7 +150,7 @@ class ScriptedWorld:
             return False
         go = act in ("pass", "between")
         for rank in self._ranks:
-            self.box.mark_gate(number, rank, go=go)
+            self.box.put_after(number, rank, After(), go=go)
             yield
         if act == "between":
             self._lose(0)
@@ -177,7 +177,7 @@ class ScriptedWorlds:
     events: list[events.Event] = field(default_factory=list)
     deadline: float = field(default_factory=lambda: time.monotonic() + 60.0)
 
-    def start(self, spec: LaunchSpec, box: Mailbox) -> ScriptedWorld:
+    def start(self, spec: WorldSpec, box: Mailbox) -> ScriptedWorld:
         at = len(self.worlds)
         started = ScriptedWorld(spec, box, self.starts[at] if at < len(self.starts) else "ready", self)
         self.worlds.append(started)

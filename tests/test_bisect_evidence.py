@@ -1,24 +1,24 @@
-"""What is known of a probe, in memory and on disk."""
+"""What is known of a trial, in memory and on disk."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from fake_probes import FAILURE, case
+from fake_trials import FAILURE, case
 
 from cp_matrix.bisect.evidence import Cache, Evidence, Failure
-from cp_matrix.bisect.leaks import Left
-from cp_matrix.bisect.probe import Outcome, Probe, ProbeRun
+from cp_matrix.bisect.left_behind import Left
 from cp_matrix.bisect.sequential import Tally
+from cp_matrix.bisect.trials import Outcome, Trial, TrialRun
 from cp_matrix.errors import RunFolderError
 
-PROBE = Probe((case("a"), case("victim")))
+PROBE = Trial((case("a"), case("victim")))
 
 
-def run(outcome: Outcome, *errors: str, reset: tuple[str, ...] = ()) -> ProbeRun:
+def run(outcome: Outcome, *errors: str, reset: tuple[str, ...] = ()) -> TrialRun:
     ids = tuple(one.id for one in PROBE.cases)
-    return ProbeRun(ids, reset, outcome, "why", errors, (Left("t[a]", "memory", "much"),), 0.5, "p0001")
+    return TrialRun(ids, reset, outcome, "why", errors, (Left("t[a]", "memory", "much"),), 0.5, "p0001")
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def run(outcome: Outcome, *errors: str, reset: tuple[str, ...] = ()) -> ProbeRun
         (run(Outcome.NOT_REACHED), False),
     ],
 )
-def test_a_failure_is_the_same_by_verdict_and_exception(seen: ProbeRun, same: bool) -> None:
+def test_a_failure_is_the_same_by_verdict_and_exception(seen: TrialRun, same: bool) -> None:
     assert FAILURE.is_met_by(seen) is same
 
 
@@ -47,10 +47,10 @@ def test_another_failure_does_not_count_as_the_failure() -> None:
 
 
 def test_runs_come_back_in_the_order_they_were_put(tmp_path: Path) -> None:
-    cache = Cache(tmp_path / "probes.jsonl", resume=False)
+    cache = Cache(tmp_path / "trials.jsonl", resume=False)
     cache.put(run(Outcome.FAILED, "AssertionError"))
     cache.put(run(Outcome.PASSED))
-    again = Cache(tmp_path / "probes.jsonl", resume=True)
+    again = Cache(tmp_path / "trials.jsonl", resume=True)
     assert [
         found and found.outcome for found in (again.take(PROBE), again.take(PROBE), again.take(PROBE))
     ] == [
@@ -61,17 +61,17 @@ def test_runs_come_back_in_the_order_they_were_put(tmp_path: Path) -> None:
 
 
 def test_the_same_list_with_something_reset_is_another_probe(tmp_path: Path) -> None:
-    Cache(tmp_path / "probes.jsonl", resume=False).put(run(Outcome.PASSED, reset=("memory",)))
-    assert Cache(tmp_path / "probes.jsonl", resume=True).take(PROBE) is None
+    Cache(tmp_path / "trials.jsonl", resume=False).put(run(Outcome.PASSED, reset=("memory",)))
+    assert Cache(tmp_path / "trials.jsonl", resume=True).take(PROBE) is None
 
 
 def test_without_resume_nothing_is_known(tmp_path: Path) -> None:
-    Cache(tmp_path / "probes.jsonl", resume=False).put(run(Outcome.PASSED))
-    assert Cache(tmp_path / "probes.jsonl", resume=False).take(PROBE) is None
+    Cache(tmp_path / "trials.jsonl", resume=False).put(run(Outcome.PASSED))
+    assert Cache(tmp_path / "trials.jsonl", resume=False).take(PROBE) is None
 
 
 def test_a_line_cut_short_by_a_kill_is_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "probes.jsonl"
+    path = tmp_path / "trials.jsonl"
     Cache(path, resume=False).put(run(Outcome.PASSED))
     path.write_bytes(path.read_bytes() * 2)
     path.write_bytes(path.read_bytes()[:-9])
@@ -80,13 +80,13 @@ def test_a_line_cut_short_by_a_kill_is_left_out(tmp_path: Path) -> None:
 
 
 def test_after_a_line_cut_short_the_next_is_whole(tmp_path: Path) -> None:
-    path = tmp_path / "probes.jsonl"
+    path = tmp_path / "trials.jsonl"
     path.write_bytes(b'{"cases":["t[a]"')
     Cache(path, resume=True).put(run(Outcome.PASSED))
     assert Cache(path, resume=True).take(PROBE) is not None
 
 
 def test_a_file_that_is_no_cache_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "probes.jsonl").write_text("nonsense\n")
+    (tmp_path / "trials.jsonl").write_text("nonsense\n")
     with pytest.raises(RunFolderError, match="cannot be read"):
-        Cache(tmp_path / "probes.jsonl", resume=True)
+        Cache(tmp_path / "trials.jsonl", resume=True)

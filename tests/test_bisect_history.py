@@ -8,11 +8,12 @@ import msgspec
 import pytest
 from fake_run import FakeRun
 
-from cp_matrix import events, plan
 from cp_matrix.bisect.history import find
 from cp_matrix.errors import RunFolderError, UsageError
-from cp_matrix.mailbox import LaunchSpec, Mailbox
-from cp_matrix.results import Verdict
+from cp_matrix.mailbox import Mailbox, WorldSpec
+from cp_matrix.plan import plan
+from cp_matrix.record import events
+from cp_matrix.record.results import Verdict
 
 PASSED, FAILED = Verdict.PASSED, Verdict.FAILED
 
@@ -33,8 +34,8 @@ def save(reports: Path, name: str, attempts: list[tuple[str, str, Verdict]]) -> 
     plan.dump(run.record.plan, folder / "plan.json")
     (folder / "events.jsonl").write_bytes(b"".join(map(events.encode, run.events)))
     for launch in positions:
-        spec = LaunchSpec(launch, 2, ("cpu", "cpu"), "suite:run", {}, 7, 60.0, "", "", "warm")
-        Mailbox.create(folder / "launches" / launch, spec)
+        spec = WorldSpec(launch, 2, ("cpu", "cpu"), "suite:run", {}, 7, 60.0, "", "", "warm")
+        Mailbox.create(folder / "worlds" / launch, spec)
     return folder
 
 
@@ -70,7 +71,7 @@ def test_predecessors_are_those_of_the_same_world_in_their_order(reports: Path) 
 
 
 def test_the_attempt_that_failed_counts_and_not_the_retry(reports: Path) -> None:
-    assert find("t[v]", None, reports).attempt.launch == "w0001"
+    assert find("t[v]", None, reports).attempt.world == "w0001"
 
 
 def test_what_the_world_was_started_with_is_known(reports: Path) -> None:
@@ -97,7 +98,7 @@ def test_a_case_of_no_run_is_refused(reports: Path) -> None:
 
 
 def test_a_world_whose_start_is_not_recorded_is_an_error(reports: Path) -> None:
-    (reports / "20260101-a" / "launches" / "w0001" / "launch.json").unlink()
+    (reports / "20260101-a" / "worlds" / "w0001" / "world.json").unlink()
     with pytest.raises(RunFolderError, match="w0001"):
         find("t[v]", "20260101-a", reports)
 

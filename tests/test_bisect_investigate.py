@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from fake_probes import FakeProbes, Rule, case, history, oracle
+from fake_trials import FakeTrials, Rule, case, experiments, history
 
 from cp_matrix.bisect.axes import point
 from cp_matrix.bisect.investigate import Investigation, Wishes
 from cp_matrix.bisect.lists import Lists
-from cp_matrix.bisect.probe import Outcome
+from cp_matrix.bisect.trials import Outcome
 from cp_matrix.bisect.verdict import Answer, Cause
 from cp_matrix.mailbox import Isolation
 from cp_matrix.matrix.case import Case
@@ -32,7 +32,7 @@ def investigate(
     isolation: Isolation = Isolation.RESTORE,
     others: Sequence[str] = (),
 ) -> Answer:
-    probes = FakeProbes(rule, width, left, stop_after)
+    trials = FakeTrials(rule, width, left, stop_after)
 
     def command(cases: Sequence[Case], rate: float) -> tuple[str, ...]:
         return (*(str(one.axes["what"]) for one in cases), f"{rate:.2g}")
@@ -40,7 +40,7 @@ def investigate(
     around = {point(one.axes): one for one in map(case, others)}
     return Investigation(
         history(*before, isolation=isolation),
-        oracle(probes, folder, repeat),
+        experiments(trials, folder, repeat),
         Wishes(0.99, repeat, 10),
         around,
         command,
@@ -63,7 +63,7 @@ def test_one_culprit_is_found_however_many_worlds_run_at_once(tmp_path: Path, wi
 
 
 def test_parts_are_told_by_their_places(tmp_path: Path) -> None:
-    lists = Lists(history(*BEFORE), oracle(FakeProbes(after()), tmp_path))
+    lists = Lists(history(*BEFORE), experiments(FakeTrials(after()), tmp_path))
     assert [lists.placed(part) for part in ((0, 1, 2), (0, 2, 3, 9), (4,))] == ["1-3", "1, 3-4, 10", "t[c4]"]
 
 

@@ -148,21 +148,21 @@ class TestPlan:
             f"      1  too_few_places  {_reason_of_too_few(run)}",
             "",
             "Worlds (--batch-size 16)",
-            "  ranks  cases  launches  suite",
-            "      4      2         1  suites.mine:run",
-            "      2      3         1  suites.mine:run",
+            "  ranks  cases  worlds  suite",
+            "      4      2       1  suites.mine:run",
+            "      2      3       1  suites.mine:run",
         ]
 
     def test_counts_in_json_add_up(self, run: Run) -> None:
         plan = parsed(run("plan", "--json"))
         assert plan["counts"] == {"cases": 13, "run": 5, "skipped": 8, "unknown": 0}
         assert sum(row["cases"] for row in plan["skipped"]) == 8
-        assert sum(row["cases"] for row in plan["worlds"]) == 5
+        assert sum(row["cases"] for row in plan["kinds"]) == 5
         assert sum(row["cases"] for row in plan["tests"]) == 13
 
-    @pytest.mark.parametrize(("size", "launches"), [("1", 5), ("2", 3), ("all", 2)])
-    def test_the_batch_size_decides_the_number_of_launches(self, run: Run, size: str, launches: int) -> None:
-        assert parsed(run("plan", "--json", "--batch-size", size))["launches"] == launches
+    @pytest.mark.parametrize(("size", "worlds"), [("1", 5), ("2", 3), ("all", 2)])
+    def test_the_batch_size_decides_the_number_of_launches(self, run: Run, size: str, worlds: int) -> None:
+        assert parsed(run("plan", "--json", "--batch-size", size))["worlds"] == worlds
 
     @pytest.mark.parametrize("size", ["0", "-1", "many", "1.5", ""])
     def test_a_batch_size_that_is_none_is_a_usage_error(self, run: Run, size: str) -> None:

@@ -226,7 +226,7 @@ def test_variants_are_rows_of_their_own(run: Run) -> None:
         ("attention", "", 3),
         ("attention", "exact", 3),
     ]
-    assert [world["environment"] for world in plan["worlds"]] == [{}, {"EXACT": "1"}]
+    assert [world["environment"] for world in plan["kinds"]] == [{}, {"EXACT": "1"}]
 
 
 def test_the_id_of_a_case_names_its_variant(run: Run) -> None:

@@ -7,7 +7,7 @@ import pytest
 from fake_run import FakeRun
 from junitparser import JUnitXml
 from sample_run import FAILED, FLAKY, RERUN, sample_run
-from test_report_folder import save
+from test_reading import save
 
 from cp_matrix.cli import main
 from cp_matrix.errors import ExitCode

@@ -4,10 +4,10 @@ import pytest
 from fake_run import FakeRun, play
 from rich.cells import cell_len
 
+from cp_matrix.record.results import RankResult, Verdict
 from cp_matrix.report import closing as module
 from cp_matrix.report.closing import closing
 from cp_matrix.report.phrases import closing_line
-from cp_matrix.results import RankRecord, Verdict
 
 
 def told(run: FakeRun, width: int | None = None) -> list[str]:
@@ -74,7 +74,7 @@ def test_a_flaky_case_shows_what_went_wrong_before(run: FakeRun) -> None:
 
 def test_leaks_are_told_once_however_many_ranks_had_them() -> None:
     run = FakeRun(["t[a]"])
-    ranks = tuple(RankRecord("t[a]", 1, n, True, 0.0, 0.1, leaks=("environment: X=1",)) for n in range(4))
+    ranks = tuple(RankResult("t[a]", 1, n, True, 0.0, 0.1, leaks=("environment: X=1",)) for n in range(4))
     run.leave(run.attempt("t[a]", Verdict.PASSED, ranks=ranks))
     run.settle("t[a]", Verdict.PASSED)
     assert section(told(run), "left behind") == [
@@ -87,7 +87,7 @@ def test_leaks_are_told_once_however_many_ranks_had_them() -> None:
 def test_one_leak_of_many_cases_takes_one_entry() -> None:
     run = FakeRun(["t[a]", "t[b]"])
     for case in ("t[a]", "t[b]"):
-        rank = RankRecord(case, 1, 0, True, 0.0, 0.1, leaks=("directory changed",))
+        rank = RankResult(case, 1, 0, True, 0.0, 0.1, leaks=("directory changed",))
         run.leave(run.attempt(case, Verdict.PASSED, ranks=(rank,)))
     assert section(told(run), "left behind")[1:] == ["      2  directory changed", "         first by t[a]"]
 

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_worlds import CASES, STARTS, ScriptedRun, ScriptedWorlds, case
 
-from cp_matrix import events
 from cp_matrix.errors import ExitCode, InternalError
 from cp_matrix.matrix.case import Case
-from cp_matrix.results import Verdict
+from cp_matrix.record import events
+from cp_matrix.record.results import Verdict
 from cp_matrix.run.policy import Rules
 from cp_matrix.run.slots import Slots
 
@@ -50,7 +50,7 @@ def notices(run: ScriptedRun) -> list[str]:
 
 
 def ended(run: ScriptedRun) -> list[str]:
-    return [event.reason for event in run.worlds.events if isinstance(event, events.LaunchEnded)]
+    return [event.reason for event in run.worlds.events if isinstance(event, events.WorldEnded)]
 
 
 # Worlds and batches.
@@ -82,9 +82,9 @@ def test_worlds_side_by_side_never_hold_more_places_than_there_are(play: Play) -
     held: list[int] = []
 
     def look(worlds: ScriptedWorlds) -> None:
-        alive = {event.launch: len(event.devices) for event in worlds.of(events.LaunchStarted)}
-        for event in worlds.of(events.LaunchEnded):
-            del alive[event.launch]
+        alive = {event.world: len(event.devices) for event in worlds.of(events.WorldStarted)}
+        for event in worlds.of(events.WorldEnded):
+            del alive[event.world]
         held.append(sum(alive.values()))
 
     cases = [case(f"{size}{index}", size) for size in (2, 3) for index in range(4)]

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cp_matrix.record.results import Attempt, LogSpan, RankResult, Verdict
 from cp_matrix.report.excerpt import excerpt, log_of
-from cp_matrix.results import Attempt, LogSpan, RankRecord, Verdict
 
 LIMIT = 2000
 
@@ -74,7 +74,7 @@ def test_an_impossible_path_is_no_error(tmp_path: Path) -> None:
 
 def test_the_span_a_rank_recorded_comes_before_its_whole_log() -> None:
     span = LogSpan("logs/rank1.log", 5, 9)
-    record = RankRecord("c", 1, 1, True, 0.0, 0.1, log=span)
+    record = RankResult("c", 1, 1, True, 0.0, 0.1, log=span)
     attempt = Attempt("c", 1, "w0001", Verdict.PASSED, 0.0, 0.1, ranks=(record,), logs={1: "logs/rank1.log"})
     assert log_of(attempt, 1) == span
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 from fake_run import MESSAGE, STACK, TRACEBACK, FakeRun
 
+from cp_matrix.record.results import Attempt, CaseResult, RankError, RankResult, TensorError, Verdict
 from cp_matrix.report.failure import failure
-from cp_matrix.results import Attempt, CaseResult, RankError, RankRecord, TensorError, Verdict
 
 CASE = FakeRun.case("attention[float32-p2p]")
 
@@ -61,7 +61,7 @@ def test_ranks_that_are_stuck_alike_are_told_once() -> None:
 
 def test_the_same_error_on_other_ranks_takes_one_line() -> None:
     error = RankError("ValueError", "bad", TRACEBACK)
-    ranks = tuple(RankRecord(CASE.id, 1, rank, False, float(rank), 0.1, error) for rank in range(4))
+    ranks = tuple(RankResult(CASE.id, 1, rank, False, float(rank), 0.1, error) for rank in range(4))
     lines = told([FakeRun.attempt(CASE.id, Verdict.FAILED, rank=0, ranks=ranks)])
     assert [line for line in lines if "ValueError" in line] == [
         "   rank 0: ValueError: bad",
@@ -73,7 +73,7 @@ def test_every_mismatching_tensor_is_named_once_for_the_ranks_that_agree() -> No
     error = RankError("ToleranceError", "dq: bad\ndk: bad", "")
     wrong = {0: ("dq", "dk"), 1: ("dq", "dk", "dv"), 2: ("dq", "dk"), 3: ("dq",)}
     ranks = tuple(
-        RankRecord(
+        RankResult(
             CASE.id, 1, rank, False, 0.0, 0.1, error, metrics=(metric("out", ok=True), *map(metric, names))
         )
         for rank, names in wrong.items()
@@ -92,7 +92,7 @@ def test_each_lost_rank_says_once_how_it_ended() -> None:
 
 def test_an_error_without_frames_is_told_once() -> None:
     error = RankError("ToleranceError", "dq: wrong", "cp_matrix.worker.context.ToleranceError: dq: wrong\n")
-    record = RankRecord(CASE.id, 1, 0, False, 0.0, 0.1, error)
+    record = RankResult(CASE.id, 1, 0, False, 0.0, 0.1, error)
     lines = told([FakeRun.attempt(CASE.id, Verdict.FAILED, rank=0, ranks=(record,))])
     assert [line for line in lines if "dq: wrong" in line] == ["   rank 0: ToleranceError: dq: wrong"]
 

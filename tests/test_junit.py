@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from junitparser import JUnitXml
 from sample_run import FAILED, PASSED, RAN, SKIPPED, attempted, crashed, passed, sample_run
 
-from cp_matrix import events
 from cp_matrix.matrix.case import Case
-from cp_matrix.plan import Plan, PlannedCase, Skip
+from cp_matrix.plan.plan import Plan, PlannedCase, Skip
+from cp_matrix.record import events
+from cp_matrix.record.fold import RunRecord
+from cp_matrix.record.results import Attempt, CaseResult, LogSpan, RankError, RankResult, TensorError, Verdict
 from cp_matrix.report import junit
 from cp_matrix.report.junit import MIN_INTERVAL, REST, UNFINISHED, JUnitWriter
-from cp_matrix.report.record import RunRecord
 from cp_matrix.report.text import one_line
-from cp_matrix.results import Attempt, CaseResult, LogSpan, RankError, RankRecord, TensorError, Verdict
 
 LATER = 1e6
 
@@ -217,7 +217,7 @@ def test_once_the_file_is_large_further_texts_are_short(
     run = FakeRun([FAILED, "ref[loud]"])
     for case in (FAILED, "ref[loud]"):
         error = RankError("E", "m", "x" * 100_000)
-        record = RankRecord(case, 1, 0, False, 0.0, 1.0, error)
+        record = RankResult(case, 1, 0, False, 0.0, 1.0, error)
         attempted(run, case, FakeRun.attempt(case, Verdict.FAILED, rank=0, ranks=(record,)))
     root = write(run, tmp_path)
     assert len(case_named(root, "ref[loud]").findtext("failure") or "") <= junit.FRUGAL_LIMIT
@@ -310,7 +310,7 @@ def wild_runs(draw: st.DrawFn) -> RunRecord:
 def wild_attempts(draw: st.DrawFn, case: str) -> Attempt:
     error = RankError(draw(anything), draw(anything), draw(anything)) if draw(st.booleans()) else None
     metric = TensorError(draw(anything), draw(st.none() | st.floats()), 0.0, 0.0, 0.0, detail=draw(anything))
-    record = RankRecord(
+    record = RankResult(
         case,
         1,
         0,

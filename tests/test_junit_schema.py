@@ -13,8 +13,8 @@ from lxml import etree
 from sample_run import sample_run
 from test_junit import wild_runs
 
+from cp_matrix.record.fold import RunRecord
 from cp_matrix.report.junit import JUnitWriter
-from cp_matrix.report.record import RunRecord
 
 SCHEMAS = Path(__file__).parents[2] / "shared" / "schemas"
 JENKINS = SCHEMAS / "jenkins-junit-10.xsd"

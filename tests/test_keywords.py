@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cp_matrix.errors import SelectionError
-from cp_matrix.keywords import parse_keyword
+from cp_matrix.plan.keywords import parse_keyword
 
 ID = "reference[float32-cp_1_0-a2a+p2p]"
 

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cp_matrix.mailbox import Ended, LaunchSpec, Mailbox, ProcessId
+from cp_matrix.mailbox import Ended, Mailbox, ProcessId, WorldSpec
 from cp_matrix.run import launch, processes, scratch
 from cp_matrix.run.launch import (
     LOOPBACK,
@@ -26,9 +26,9 @@ from cp_matrix.run.launch import (
 )
 
 
-def spec(folder: Path, **environment: str) -> LaunchSpec:
-    return LaunchSpec(
-        launch="w0001",
+def spec(folder: Path, **environment: str) -> WorldSpec:
+    return WorldSpec(
+        name="w0001",
         world_size=2,
         devices=("cpu", "cpu"),
         suite="s:f",

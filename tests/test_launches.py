@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 from fake_run import FakeRun
 
-from cp_matrix.results import RankRecord, Verdict
+from cp_matrix.record.results import RankResult, Verdict
 
 PATH = Path(__file__).parents[1] / "benchmarks" / "launches.py"
 
@@ -29,7 +29,7 @@ def launches() -> ModuleType:
 
 def ran(run: FakeRun, case: str, launch: str, *spans: tuple[float, float]) -> None:
     """An attempt whose ranks started at, and worked for, so many seconds."""
-    ranks = tuple(RankRecord(case, 1, n, True, began, work) for n, (began, work) in enumerate(spans))
+    ranks = tuple(RankResult(case, 1, n, True, began, work) for n, (began, work) in enumerate(spans))
     run.leave(run.attempt(case, Verdict.PASSED, launch, ranks=ranks))
     run.settle(case, Verdict.PASSED)
 
@@ -50,7 +50,7 @@ def test_cases_of_different_worlds_have_no_overhead_between_them(launches: Modul
 
 def test_a_run_is_read_from_its_events(launches: ModuleType) -> None:
     run = FakeRun(["t[a]"])
-    run.launch("w0001")
+    run.world("w0001")
     run.ready("w0001", 0.4)
     ran(run, "t[a]", "w0001", (10.0, 0.5), (10.0, 0.7))
     one = launches.timing(launches.WAYS[0], 3.0, run.events)

@@ -8,8 +8,8 @@ from fake_run import FakeRun, play
 from rich.cells import cell_len
 from rich.console import Console
 
+from cp_matrix.record.results import Verdict
 from cp_matrix.report.live import ROW_PATIENCE, LiveConsole
-from cp_matrix.results import Verdict
 
 
 class Screen:
@@ -35,7 +35,7 @@ def busy(names: list[str], width: int = 80, height: int = 24) -> Screen:
     screen = Screen(FakeRun(names), width, height)
     screen.run.start()
     for n, name in enumerate(names):
-        screen.run.launch(f"w{n + 1:04d}")
+        screen.run.world(f"w{n + 1:04d}")
         screen.run.ready(f"w{n + 1:04d}")
         screen.run.enter(name, f"w{n + 1:04d}")
     return screen
@@ -49,7 +49,7 @@ def test_each_world_has_a_line_with_devices_case_and_seconds() -> None:
 
 def test_a_world_that_is_not_ready_is_starting() -> None:
     screen = Screen(FakeRun(["t[a]"]))
-    screen.run.launch("w0001", start="cold")
+    screen.run.world("w0001", start="cold")
     screen.run.now += 3.2
     assert screen.view()[0].split() == ["w0001", "cpu", "x2", "starting", "(cold)", "3.2s"]
 
@@ -57,7 +57,7 @@ def test_a_world_that_is_not_ready_is_starting() -> None:
 def test_a_new_world_takes_the_line_of_one_that_ended() -> None:
     screen = busy(["t[a]", "t[b]"])
     screen.run.end("w0001")
-    screen.run.launch("w0003")
+    screen.run.world("w0003")
     assert [line.split()[0] for line in screen.view()[:2]] == ["w0003", "w0002"]
 
 

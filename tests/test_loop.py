@@ -8,7 +8,7 @@ import pytest
 from hostile_cases import CASES
 
 from cp_matrix.mailbox import After, Mailbox
-from cp_matrix.results import RankRecord
+from cp_matrix.record.results import RankResult
 from cp_matrix.worker.loop import SuiteError, load_suite
 
 PROGRAM = Path(__file__).with_name("hostile_cases.py")
@@ -24,8 +24,8 @@ def rank(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def record(rank: Path, what: str) -> RankRecord:
-    found = Mailbox(rank / "box").record(list(CASES).index(what), 0)
+def record(rank: Path, what: str) -> RankResult:
+    found = Mailbox(rank / "box").result(list(CASES).index(what), 0)
     assert found is not None
     return found
 

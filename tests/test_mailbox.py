@@ -17,17 +17,17 @@ from hypothesis import strategies as st
 from cp_matrix.mailbox import (
     After,
     Ended,
-    LaunchSpec,
     Mailbox,
     Order,
     ProcessId,
     Ready,
+    WorldSpec,
     write_atomically,
 )
-from cp_matrix.results import LogSpan, RankError, RankRecord, TensorError
+from cp_matrix.record.results import LogSpan, RankError, RankResult, TensorError
 
-SPEC = LaunchSpec(
-    launch="w0001",
+SPEC = WorldSpec(
+    name="w0001",
     world_size=2,
     devices=("GPU-1", "GPU-1"),
     suite="s:f",
@@ -39,7 +39,7 @@ SPEC = LaunchSpec(
     start="cold",
     import_path=("/suites",),
 )
-RECORD = RankRecord(
+RECORD = RankResult(
     case="t[a]",
     attempt=2,
     rank=1,
@@ -68,10 +68,10 @@ def box(tmp_path: Path) -> Mailbox:
         (lambda box, m: None, lambda box: box.spec(), SPEC),
         (lambda box, m: box.put_order(3, m), lambda box: box.order(3), Order("t[a]", 2, {"n": 1})),
         (lambda box, m: box.put_order(3, m), lambda box: box.order(3), Order()),
-        (lambda box, m: box.put_ready(1, m), lambda box: box.ready(1), Ready(42, "cuda:0", True)),
+        (lambda box, m: box.put_ready(1, m), lambda box: box.ready(1), Ready("cuda:0", True)),
         (lambda box, m: box.put_broken(1, m), lambda box: box.broken(1), RankError("E", "m", "t")),
-        (lambda box, m: box.put_record(3, m), lambda box: box.record(3, 1), RECORD),
-        (lambda box, m: box.put_after(3, 1, m), lambda box: box.after(3, 1), After(("cwd",), "no")),
+        (lambda box, m: box.put_record(3, m), lambda box: box.result(3, 1), RECORD),
+        (lambda box, m: box.put_after(3, 1, m, go=True), lambda box: box.after(3, 1), After(("cwd",), "no")),
         (lambda box, m: box.put_ended(m), lambda box: box.ended(), Ended({0: -9, 1: 3}, "ranks failed")),
         (lambda box, m: box.put_pid(1), lambda box: box.pid(1), ProcessId.own()),
     ],
@@ -85,7 +85,7 @@ def test_a_message_is_read_as_it_was_written(
 
 
 def test_what_nobody_has_written_is_none(box: Mailbox) -> None:
-    answers = [box.order(0), box.ready(0), box.broken(0), box.record(0, 0), box.after(0, 0), box.gate(0, 0)]
+    answers = [box.order(0), box.ready(0), box.broken(0), box.result(0, 0), box.after(0, 0), box.gate(0, 0)]
     assert [*answers, box.ended(), box.pid(0)] == [None] * 8
 
 
@@ -117,7 +117,7 @@ def test_a_rank_that_has_not_entered_is_told_from_one_that_has(box: Mailbox) -> 
 
 @pytest.mark.parametrize("go", [True, False])
 def test_a_gate_says_whether_the_rank_can_go_on(box: Mailbox, go: bool) -> None:
-    box.mark_gate(2, 0, go=go)
+    box.put_after(2, 0, After(), go=go)
     assert box.gate(2, 0) is go
 
 
@@ -133,7 +133,7 @@ def test_a_record_that_no_reader_would_accept_is_refused_where_it_is_written(
     box: Mailbox, spoilt: dict[str, Any], what: str
 ) -> None:
     with pytest.raises(ValueError, match=what):
-        box.put_record(0, RankRecord("t[a]", 1, 0, True, 0.0, 0.0, **spoilt))
+        box.put_record(0, RankResult("t[a]", 1, 0, True, 0.0, 0.0, **spoilt))
 
 
 # Messages that are being written.
@@ -169,16 +169,16 @@ def test_a_message_whose_writer_is_killed_does_not_exist(box: Mailbox) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
         write_atomically(Path(sys.argv[1]), b"x" * 5000)
         """
-    path = box.folder / "cases" / "0.0.record"
+    path = box.folder / "cases" / "0.0.result"
     ended = subprocess.run([sys.executable, "-c", program, path], check=False)
-    assert (-ended.returncode, box.record(0, 0)) == (signal.SIGXFSZ, None)
+    assert (-ended.returncode, box.result(0, 0)) == (signal.SIGXFSZ, None)
 
 
 def test_what_a_killed_writer_leaves_is_discarded(box: Mailbox) -> None:
-    (box.folder / "cases" / ".0.0.record.123.tmp").write_text("{")
+    (box.folder / "cases" / ".0.0.result.123.tmp").write_text("{")
     box.put_record(0, RECORD)
     box.discard_unfinished()
-    assert [path.name for path in (box.folder / "cases").iterdir()] == ["0.1.record"]
+    assert [path.name for path in (box.folder / "cases").iterdir()] == ["0.1.result"]
 
 
 def test_what_a_killed_launcher_leaves_is_discarded(box: Mailbox) -> None:

@@ -10,8 +10,8 @@ from cp_matrix.cli.options import Request
 from cp_matrix.cli.order import ANY_SEED, Again, Ordering, arrange
 from cp_matrix.errors import UsageError
 from cp_matrix.matrix.case import Case
-from cp_matrix.plan import load_plan
-from cp_matrix.planfile import dump
+from cp_matrix.plan.plan import load_plan
+from cp_matrix.record.planfile import dump
 
 
 @pytest.fixture

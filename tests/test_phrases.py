@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from fake_run import MESSAGE, TRACEBACK, FakeRun
 
+from cp_matrix.record.results import CaseResult, RankError, RankResult, Verdict
 from cp_matrix.report.phrases import (
     closing_line,
     devices,
@@ -14,11 +15,10 @@ from cp_matrix.report.phrases import (
     whole,
     why,
 )
-from cp_matrix.results import CaseResult, RankError, RankRecord, Verdict
 
 
-def record_of(rank: int, message: str = MESSAGE, started: float = 1.0) -> RankRecord:
-    return RankRecord("t[a]", 1, rank, False, started, 0.1, RankError("ToleranceError", message, TRACEBACK))
+def record_of(rank: int, message: str = MESSAGE, started: float = 1.0) -> RankResult:
+    return RankResult("t[a]", 1, rank, False, started, 0.1, RankError("ToleranceError", message, TRACEBACK))
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 from fake_run import FakeRun, play
 from rich.text import Text
 
+from cp_matrix.record.results import Verdict
 from cp_matrix.report.plain import PlainConsole
-from cp_matrix.results import Verdict
 
 
 class Flushed(io.StringIO):
@@ -66,7 +66,7 @@ def test_only_the_first_world_of_a_kind_is_announced() -> None:
     run = FakeRun(["t[a]"])
     stream = watched(run)
     for name, devices in (("w0001", ("cpu",) * 2), ("w0002", ("cpu",) * 2), ("w0003", ("cpu",) * 4)):
-        run.launch(name, devices)
+        run.world(name, devices)
         run.ready(name)
     assert stream.seen.splitlines() == [
         "w0001 ready in 0.40s: 2 ranks on cpu x2",
@@ -85,10 +85,10 @@ def test_after_a_long_silence_it_says_what_is_running() -> None:
     run = FakeRun(["t[a]", "t[b]"])
     stream = watched(run, quiet=30.0)
     console = PlainConsole(run.record, stream=stream, quiet=30.0, clock=lambda: run.now)
-    run.launch("w0001")
+    run.world("w0001")
     run.ready("w0001")
     run.enter("t[a]")
-    run.launch("w0002")
+    run.world("w0002")
     before = stream.seen
     run.now += 31
     console.tick()

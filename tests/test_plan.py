@@ -20,7 +20,7 @@ from cp_matrix.matrix.facts import read_facts
 from cp_matrix.matrix.loaded import LoadedMatrix
 from cp_matrix.matrix.predicates import Expression
 from cp_matrix.matrix.schema import load
-from cp_matrix.plan import Plan, PlannedCase, Skip, dump, explain, load_plan, make_plan
+from cp_matrix.plan.plan import Plan, PlannedCase, Skip, dump, explain, load_plan, make_plan
 
 ROWS = {f"r{index}": {"window": (None, 64, 128, 0, False)[index % 5], "heads": index} for index in range(20)}
 TEST: dict[str, Any] = {
@@ -182,7 +182,7 @@ def test_two_cases_with_one_id_are_refused(tmp_path: Path) -> None:
 
 
 def test_two_cases_with_one_hash_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cp_matrix.plan.case_hash", lambda matrix, case_id: "0" * 12)
+    monkeypatch.setattr("cp_matrix.plan.plan.case_hash", lambda matrix, case_id: "0" * 12)
     with pytest.raises(MatrixError, match=r"the cases t\[1\] and t\[2\] have the same hash 000000000000"):
         make_plan([matrix(tmp_path, t=simple())], FACTS, essential=False)
 

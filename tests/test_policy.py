@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cp_matrix.results import Attempt, RankError, RankRecord, Verdict
+from cp_matrix.record.results import Attempt, RankError, RankResult, Verdict
 from cp_matrix.run.policy import (
     SPOILED,
     Judgement,
@@ -20,19 +20,19 @@ from cp_matrix.run.policy import (
 LIMITS = Limits(case=60.0, grace=5.0, teardown=30.0, exits=1.0)
 
 
-def ok(rank: int) -> RankRecord:
-    return RankRecord("t[a]", 1, rank, True, 100.0, 1.0)
+def ok(rank: int) -> RankResult:
+    return RankResult("t[a]", 1, rank, True, 100.0, 1.0)
 
 
-def bad(rank: int, seconds: float = 1.0, message: str = "wrong") -> RankRecord:
-    return RankRecord("t[a]", 1, rank, False, 100.0, seconds, RankError("ToleranceError", message, "…"))
+def bad(rank: int, seconds: float = 1.0, message: str = "wrong") -> RankResult:
+    return RankResult("t[a]", 1, rank, False, 100.0, seconds, RankError("ToleranceError", message, "…"))
 
 
-def records(*each: RankRecord) -> dict[int, RankRecord]:
+def records(*each: RankResult) -> dict[int, RankResult]:
     return {record.rank: record for record in each}
 
 
-def view(now: float, *each: RankRecord, world_size: int = 2, **more: object) -> View:
+def view(now: float, *each: RankResult, world_size: int = 2, **more: object) -> View:
     """What is seen ``now`` seconds after the first rank has entered the case."""
     return View(now, world_size, 0.0, records(*each), **more)  # type: ignore[arg-type]
 

@@ -15,7 +15,7 @@ from cp_matrix.matrix.facts import Missing
 from cp_matrix.matrix.loaded import LoadedMatrix
 from cp_matrix.matrix.query import Answer, QueryFailedError, Question
 from cp_matrix.matrix.schema import load
-from cp_matrix.plan import Plan, explain, make_plan, settle
+from cp_matrix.plan.plan import Plan, explain, make_plan, settle
 
 ASK = "library:offers"
 TEST: dict[str, Any] = {

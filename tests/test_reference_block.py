@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cp_matrix.suites.reference import block, oracle, sequences
+from cp_matrix.suites.reference import block, dense, sequences
 from cp_matrix.suites.reference.sequences import Sequences
 
 CPU = torch.device("cpu")
@@ -82,7 +82,7 @@ def test_a_block_goes_back_as_the_one_rank_attention_does(kv_heads: int) -> None
     mask = block.visible(everything, everything, causal=True, window=2)
     out, lse = block.forward(q, k, v, mask, SCALE)
     parts = block.backward(q, k, v, mask, SCALE, lse=lse, dout=dout, delta=block.row_delta(out, dout))
-    expected = oracle.gradients(q, k, v, dout, sequences=WHERE, causal=True, window=2, scale=SCALE)
+    expected = dense.gradients(q, k, v, dout, sequences=WHERE, causal=True, window=2, scale=SCALE)
     for mine, theirs in zip(
         (out, *parts), (expected.out, expected.dq, expected.dk, expected.dv), strict=True
     ):

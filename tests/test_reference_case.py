@@ -7,7 +7,7 @@ import pytest
 import torch
 from worlds import Ranks, ranks
 
-from cp_matrix.results import TensorError
+from cp_matrix.record.results import TensorError
 from cp_matrix.suites.reference import case, run_case
 from cp_matrix.worker import precision
 from cp_matrix.worker.context import Context, World

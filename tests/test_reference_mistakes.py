@@ -15,7 +15,7 @@ import torch
 from worlds import Ranks, ranks
 
 from cp_matrix.matrix.schema import load
-from cp_matrix.plan import make_plan
+from cp_matrix.plan.plan import make_plan
 from cp_matrix.suites.reference import a2a, all_gather, block, case, exchange, p2p, run_case, scheme
 from cp_matrix.suites.reference import sequences as places
 from cp_matrix.suites.reference.exchange import Ring, Transfer

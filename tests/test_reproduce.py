@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from fake_probes import case, history
+from fake_trials import case, history
 
 from cp_matrix.bisect.history import History
 from cp_matrix.cli.options import Chosen, Request
-from cp_matrix.cli.reproduce import Reproduction
 from cp_matrix.matrix.case import Case
-from cp_matrix.plan import Plan, PlannedCase, Skip
+from cp_matrix.plan.plan import Plan, PlannedCase, Skip
+from cp_matrix.session.reproduce import Reproduction
 
 FAILED = dataclasses.replace(history("a", "b"), environment={"matrices": {"matrix": "m.yaml"}})
 #: Stands for a loaded matrix: only whether there is one is asked.

@@ -7,8 +7,8 @@ import pytest
 
 from cp_matrix.errors import ExitCode, SelectionError
 from cp_matrix.matrix.case import Case
-from cp_matrix.plan import Plan, PlannedCase, Skip
-from cp_matrix.selection import Selection, matches, select
+from cp_matrix.plan.plan import Plan, PlannedCase, Skip
+from cp_matrix.plan.selection import Selection, matches, select
 
 
 def case(test: str, world_size: int = 2, **axes: Any) -> Case:

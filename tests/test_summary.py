@@ -5,8 +5,8 @@ from pathlib import Path
 from fake_run import FakeRun
 from sample_run import FAILED, FLAKY, attempted, failed, passed, sample_run
 
+from cp_matrix.record.results import RankError, Verdict
 from cp_matrix.report import summary
-from cp_matrix.results import RankError, Verdict
 
 
 def page(run: FakeRun, folder: Path) -> str:

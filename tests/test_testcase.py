@@ -8,7 +8,8 @@ import pytest
 from sample_run import TRACEBACK, crashed, failed, passed, timed_out
 
 from cp_matrix.matrix.case import Case
-from cp_matrix.plan import Skip
+from cp_matrix.plan.plan import Skip
+from cp_matrix.record.results import Attempt, CaseResult, LogSpan, RankError, Verdict
 from cp_matrix.report.testcase import (
     FAILED_LIMIT,
     PASSED_LIMIT,
@@ -18,7 +19,6 @@ from cp_matrix.report.testcase import (
     pending,
     settled,
 )
-from cp_matrix.results import Attempt, CaseResult, LogSpan, RankError, Verdict
 
 CASE = Case("reference", "ref", "suite:run", {"dtype": "float32", "window": None}, {}, 2, 60.0)
 
@@ -159,7 +159,7 @@ def test_properties_tell_the_axes_and_figures(tmp_path: Path) -> None:
         "verdict": "passed",
         "flaky": "true",
         "attempts": "2",
-        "launch": "w0002",
+        "world": "w0002",
         "position": "0",
         "seconds.cp": "0.250000",
         "max_abs.out": "0.5",

@@ -12,7 +12,7 @@ from torch.distributed.tensor.experimental._context_parallel._load_balancer impo
 )
 from worlds import Ranks, ranks
 
-from cp_matrix.results import TensorError
+from cp_matrix.record.results import TensorError
 from cp_matrix.suites.torch_native import case, run_case
 from cp_matrix.worker.context import Context, World
 

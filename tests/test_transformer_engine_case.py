@@ -11,7 +11,7 @@ from fake_transformer_engine import FP8, PARAMS, fake_library
 from fake_transformer_engine import Parallel as FakeParallel
 from worlds import Ranks, ranks
 
-from cp_matrix.results import TensorError
+from cp_matrix.record.results import TensorError
 from cp_matrix.suites.transformer_engine import case, run_case
 from cp_matrix.suites.transformer_engine.attention import Parallel
 from cp_matrix.suites.transformer_engine.problem import problem_of, scheme_of

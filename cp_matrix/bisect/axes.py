@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from cp_matrix.matrix.case import Scalar
-from cp_matrix.selection import spelling
+from cp_matrix.plan.selection import spelling
 
 #: One value an axis, in the order of the axes. Typed, since ``True``, ``1`` and ``1.0`` are equal.
 Point = tuple[tuple[str, Scalar], ...]

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import msgspec
 
-from cp_matrix.bisect.probe import Outcome, Probe, ProbeRun
 from cp_matrix.bisect.sequential import Tally
+from cp_matrix.bisect.trials import Outcome, Trial, TrialRun
 from cp_matrix.errors import RunFolderError
-from cp_matrix.results import Attempt
+from cp_matrix.record.results import Attempt
 
 Key = tuple[tuple[str, ...], tuple[str, ...]]
 
 
-def key_of(probe: Probe) -> Key:
-    """What makes two probes the same: their exact lists, and what is reset."""
-    return tuple(case.id for case in probe.cases), probe.reset
+def key_of(trial: Trial) -> Key:
+    """What makes two trials the same: their exact lists, and what is reset."""
+    return tuple(case.id for case in trial.cases), trial.reset
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Failure:
         errors = {record.error.type for record in attempt.ranks if record.error is not None}
         return cls(Outcome(attempt.outcome.value), frozenset(errors))
 
-    def is_met_by(self, run: ProbeRun) -> bool:
-        """Whether a run of a probe shows this failure. Ranks may fail in another order than they did."""
+    def is_met_by(self, run: TrialRun) -> bool:
+        """Whether a run of a trial shows this failure. Ranks may fail in another order than they did."""
         if run.outcome is not self.outcome:
             return False
         return self.outcome is not Outcome.FAILED or not self.errors.isdisjoint(run.errors) or not self.errors
@@ -43,21 +43,21 @@ class Failure:
 
 @dataclass
 class Evidence:
-    """All runs of one probe.
+    """All runs of one trial.
 
     Attributes:
-        label: what the probe is, for people.
+        label: what the trial is, for people.
         other: runs that showed another failure, or did not reach the case.
     """
 
     label: str
-    probe: Probe
+    trial: Trial
     failed: int = 0
     passed: int = 0
     other: int = 0
-    runs: list[ProbeRun] = field(default_factory=list)
+    runs: list[TrialRun] = field(default_factory=list)
 
-    def add(self, run: ProbeRun, failure: Failure) -> None:
+    def add(self, run: TrialRun, failure: Failure) -> None:
         self.runs.append(run)
         if failure.is_met_by(run):
             self.failed += 1
@@ -78,7 +78,7 @@ class Evidence:
 
 
 class Cache:
-    """``probes.jsonl``: every run of every probe, in the order they ended.
+    """``trials.jsonl``: every run of every trial, in the order they ended.
 
     Args:
         path: of the file; its folder is there.
@@ -89,9 +89,9 @@ class Cache:
     """
 
     def __init__(self, path: Path, *, resume: bool) -> None:
-        self._known: dict[Key, deque[ProbeRun]] = defaultdict(deque)
+        self._known: dict[Key, deque[TrialRun]] = defaultdict(deque)
         self._path = path
-        decoder = msgspec.json.Decoder(ProbeRun)
+        decoder = msgspec.json.Decoder(TrialRun)
         try:
             if resume and path.exists():
                 content = path.read_bytes()
@@ -109,12 +109,12 @@ class Cache:
                 f"cannot be read: {error}", where=str(path), hint="Without --resume it is begun anew."
             ) from error
 
-    def take(self, probe: Probe) -> ProbeRun | None:
-        """A recorded run of this probe that was not taken yet."""
-        known = self._known.get(key_of(probe))
+    def take(self, trial: Trial) -> TrialRun | None:
+        """A recorded run of this trial that was not taken yet."""
+        known = self._known.get(key_of(trial))
         return known.popleft() if known else None
 
-    def put(self, run: ProbeRun) -> None:
+    def put(self, run: TrialRun) -> None:
         """Record one run."""
         try:
             self._file.write(msgspec.json.encode(run) + b"\n")

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from cp_matrix.errors import RunFolderError, SelectionError, UsageError
-from cp_matrix.mailbox import LaunchSpec
+from cp_matrix.mailbox import WorldSpec
 from cp_matrix.matrix.case import Case
-from cp_matrix.plan import Plan
-from cp_matrix.report.folder import load, resolve
-from cp_matrix.report.record import RunRecord
-from cp_matrix.report.worlds import launch_spec, recorded_environment, recorded_worlds
-from cp_matrix.results import Attempt
-from cp_matrix.selection import Selection, select
+from cp_matrix.plan.plan import Plan
+from cp_matrix.plan.selection import Selection, select
+from cp_matrix.record.fold import RunRecord
+from cp_matrix.record.reading import load, resolve
+from cp_matrix.record.results import Attempt
+from cp_matrix.record.worlds import recorded_environment, recorded_worlds, world_spec
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class History:
     victim: Case
     attempt: Attempt
     predecessors: tuple[Case, ...]
-    spec: LaunchSpec
+    spec: WorldSpec
     environment: Mapping[str, Any]
     plan: Plan
 
@@ -101,7 +101,7 @@ def _failure(folder: Path, record: RunRecord, cases: list[Case], name: str) -> H
         raise UsageError(f"{len(different)} cases that failed begin with {name!r}; name one:{shown}")
     victim, attempt = failed[0]
     by_id = {case.id: case for case in record.plan.runnable}
-    world = recorded_worlds(record)[attempt.launch]
+    world = recorded_worlds(record)[attempt.world]
     before = tuple(by_id[one.case] for one in world.attempts if one.position < attempt.position)
-    spec = launch_spec(folder, attempt.launch)
+    spec = world_spec(folder, attempt.world)
     return History(folder, victim, attempt, before, spec, recorded_environment(folder), record.plan)

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 from cp_matrix.bisect import axes
 from cp_matrix.bisect.earlier import ContradictionError, find_culprits, find_leaks
+from cp_matrix.bisect.experiments import Experiments
 from cp_matrix.bisect.history import History, once
 from cp_matrix.bisect.lists import Lists
-from cp_matrix.bisect.oracle import Oracle
-from cp_matrix.bisect.probe import StoppedError
 from cp_matrix.bisect.region import explore
 from cp_matrix.bisect.sequential import RateTest, Tally, coincidence, interval
+from cp_matrix.bisect.trials import StoppedError
 from cp_matrix.bisect.verdict import Answer, Cause, rate_text
 from cp_matrix.matrix.case import Case
 
@@ -59,14 +59,14 @@ class Investigation:
     def __init__(
         self,
         history: History,
-        oracle: Oracle,
+        experiments: Experiments,
         wishes: Wishes,
         neighbours: Mapping[axes.Point, Case | None],
         command: Callable[[Sequence[Case], float], tuple[str, ...]],
         say: Callable[[str], None],
     ) -> None:
-        self._lists = Lists(history, oracle)
-        self._oracle = oracle
+        self._lists = Lists(history, experiments)
+        self._experiments = experiments
         self._wishes = wishes
         self._neighbours = neighbours
         self._command = command
@@ -78,17 +78,17 @@ class Investigation:
             answer = self._investigate()
         except StoppedError as stop:
             answer = replace(self._best_so_far(), interrupted=str(stop))
-        return replace(answer, rows=tuple(self._lists.rows()), worlds=self._oracle.worlds)
+        return replace(answer, rows=tuple(self._lists.rows()), worlds=self._experiments.worlds)
 
     def _investigate(self) -> Answer:
         alone, whole = self._lists.alone, self._lists.whole
-        self._oracle.observe((whole, 1), (alone, 1))
-        self._oracle.observe((whole, FIRST_RUNS), (alone, FIRST_RUNS))
+        self._experiments.observe((whole, 1), (alone, 1))
+        self._experiments.observe((whole, FIRST_RUNS), (alone, FIRST_RUNS))
         if self._lists.before:
             self._say(f"recorded history, {len(self._lists.before)} cases: fails {whole.tally}")
         self._say(f"alone: fails {alone.tally}")
         if alone.failed == FIRST_RUNS:
-            self._oracle.observe((alone, FIRST_RUNS + 1))
+            self._experiments.observe((alone, FIRST_RUNS + 1))
             if not alone.tally.passed:
                 return self._itself(RateTest.certain(self._wishes.doubt))
         if self._lists.before and not whole.tally.passed and not alone.failed:
@@ -104,7 +104,7 @@ class Investigation:
         """It does not fail every time it is replayed, or fails alone only now and then."""
         whole, alone = self._lists.whole, self._lists.alone
         while whole.failed < ENOUGH_FAILURES and whole.tally.runs < self._wishes.repeat:
-            self._oracle.observe((whole, min(whole.tally.runs + 2, self._wishes.repeat)))
+            self._experiments.observe((whole, min(whole.tally.runs + 2, self._wishes.repeat)))
         self._say(f"{whole.label}: fails {self._rate(whole.tally)}")
         if not whole.failed:
             return self._never()
@@ -113,9 +113,9 @@ class Investigation:
         # Runs ended at a failure, so the rate they show is rather too high.
         rate, _ = interval(whole.tally, LIKELY)
         as_often = RateTest(max(LOWEST_RATE / 2, rate / 8), max(LOWEST_RATE, rate), self._wishes.doubt / 2)
-        fails_alone = self._oracle.first_failing([alone], as_often) is not None
+        fails_alone = self._experiments.first_failing([alone], as_often) is not None
         while fails_alone and whole.tally.rate > 1.5 * alone.tally.rate and self._may_be_coincidence():
-            self._oracle.observe((whole, whole.tally.runs + 1), (alone, alone.tally.runs + 1))
+            self._experiments.observe((whole, whole.tally.runs + 1), (alone, alone.tally.runs + 1))
         self._say(f"alone: fails {self._rate(alone.tally)}")
         if fails_alone and coincidence(whole.tally, alone.tally) > self._wishes.doubt:
             return self._itself(self._test(whole.tally + alone.tally, Tally()))
@@ -152,8 +152,8 @@ class Investigation:
 
     def _earlier(self, test: RateTest) -> Answer:
         lists = self._lists
-        culprits = find_culprits(lists, self._oracle, test, self._wishes.doubt, self._say)
-        cases = culprits.evidence.probe.cases[:-1]
+        culprits = find_culprits(lists, self._experiments, test, self._wishes.doubt, self._say)
+        cases = culprits.evidence.trial.cases[:-1]
         names = " and ".join(once(case).id for case in cases)
         rate = culprits.evidence.tally
         together = "all of these together" if len(cases) > 1 else "it"
@@ -170,7 +170,7 @@ class Investigation:
         if culprits.chance > self._wishes.doubt:
             return self._itself(test) if lists.alone.failed else answer
         self._say(f"found: {names}")
-        found = find_leaks(lists, self._oracle, culprits, test)
+        found = find_leaks(lists, self._experiments, culprits, test)
         return replace(
             answer,
             cause=Cause.EARLIER_CASES,
@@ -186,7 +186,9 @@ class Investigation:
         if lists.before:
             details.append(f"after what ran before it: fails {self._rate(lists.whole.tally)}")
         self._say(f"it fails alone: {alone}; now other cases of its test")
-        region = explore(lists.victim, self._neighbours, self._oracle, test, self._wishes.most, self._say)
+        region = explore(
+            lists.victim, self._neighbours, self._experiments, test, self._wishes.most, self._say
+        )
         sometimes = f", {alone.rate * 100:.0f} % of the time" if alone.passed else ""
         return Answer(
             lists.victim.id,
@@ -201,7 +203,7 @@ class Investigation:
         answer = Answer(lists.victim.id, Cause.UNDECIDED, f"{lists.victim.id}: no failure was seen yet.")
         if best is None:
             return answer
-        cases = best.probe.cases[:-1]
+        cases = best.trial.cases[:-1]
         where = f"after {len(cases)} of the {len(lists.before)} cases before it" if cases else "alone"
         return replace(
             answer,

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from cp_matrix.bisect.ddmin import Part
 from cp_matrix.bisect.evidence import Evidence
+from cp_matrix.bisect.experiments import Experiments
 from cp_matrix.bisect.history import History, once
-from cp_matrix.bisect.oracle import Oracle
-from cp_matrix.bisect.probe import Probe
 from cp_matrix.bisect.sequential import Tally
+from cp_matrix.bisect.trials import Trial
 from cp_matrix.bisect.verdict import Row
 
 #: Cases of a part that are shown by their ids.
@@ -24,11 +24,11 @@ class Lists:
         whole: the history as it was recorded; the same as ``alone`` where nothing ran before.
     """
 
-    def __init__(self, history: History, oracle: Oracle) -> None:
+    def __init__(self, history: History, experiments: Experiments) -> None:
         self.history = history
         self.victim = once(history.victim)
         self.before = history.predecessors
-        self._oracle = oracle
+        self._experiments = experiments
         self._parts: dict[Part, Evidence] = {}
         self.alone = self.part(())
         self.whole = self.part(tuple(range(len(self.before))))
@@ -38,13 +38,13 @@ class Lists:
         if part not in self._parts:
             cases = (*(self.before[place] for place in part), self.history.victim)
             label = f"after {self.shown(part)}" if part else "alone"
-            self._parts[part] = self._oracle.about(Probe(cases), label)
+            self._parts[part] = self._experiments.about(Trial(cases), label)
         return self._parts[part]
 
     def with_reset(self, evidence: Evidence, kinds: tuple[str, ...]) -> Evidence:
         """The evidence of the same list with these kinds of leaks put back after each case."""
-        probe = replace(evidence.probe, reset=kinds)
-        return self._oracle.about(probe, f"{evidence.label}, {', '.join(kinds)} put back")
+        trial = replace(evidence.trial, reset=kinds)
+        return self._experiments.about(trial, f"{evidence.label}, {', '.join(kinds)} put back")
 
     def shown(self, part: Part) -> str:
         """A part in words: the ids of a few cases, or how many there are."""
@@ -78,7 +78,7 @@ class Lists:
     def shortest_failing(self) -> Evidence | None:
         """The shortest list after which the victim was seen to fail."""
         failing = [one for one in self._parts.values() if one.failed]
-        return min(failing, key=lambda one: len(one.probe.cases), default=None)
+        return min(failing, key=lambda one: len(one.trial.cases), default=None)
 
     def rows(self) -> list[Row]:
         """The evidence table: what was run, how often, with which outcome."""
@@ -104,9 +104,9 @@ class Lists:
             )
         if shortest is not None and shortest in searched:
             rows.append(Row.of([shortest], shortest.label, "found"))
-        known = [one for one in self._oracle.evidence.values() if one.runs]
-        rows += [Row.of([one], one.label, "reset") for one in known if one.probe.reset]
-        around = [one for one in known if once(one.probe.cases[-1]).id != self.victim.id]
+        known = [one for one in self._experiments.evidence.values() if one.runs]
+        rows += [Row.of([one], one.label, "reset") for one in known if one.trial.reset]
+        around = [one for one in known if once(one.trial.cases[-1]).id != self.victim.id]
         if around:
             rows.append(Row.of(around, f"{len(around)} other cases of its test, alone", "axes"))
         return rows

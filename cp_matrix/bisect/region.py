@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from cp_matrix.bisect import axes
 from cp_matrix.bisect.axes import Box, Point
-from cp_matrix.bisect.oracle import Oracle
-from cp_matrix.bisect.probe import Probe
+from cp_matrix.bisect.experiments import Experiments
 from cp_matrix.bisect.sequential import RateTest
+from cp_matrix.bisect.trials import Trial
 from cp_matrix.matrix.case import Case
 
 #: Cases that are tried at a time to prove a description wrong.
@@ -67,7 +67,7 @@ class Region:
 def explore(
     victim: Case,
     cases: Mapping[Point, Case | None],
-    oracle: Oracle,
+    experiments: Experiments,
     test: RateTest,
     most: int,
     say: Callable[[str], None],
@@ -84,8 +84,8 @@ def explore(
     runnable = {where: case for where, case in cases.items() if case is not None and where != centre}
 
     def attempt(points: Sequence[Point]) -> None:
-        probes = [oracle.about(Probe((runnable[where],)), runnable[where].id) for where in points]
-        for where, fails in zip(points, oracle.answers(probes, test), strict=True):
+        trials = [experiments.about(Trial((runnable[where],)), runnable[where].id) for where in points]
+        for where, fails in zip(points, experiments.answers(trials, test), strict=True):
             (unclear if fails is None else failed if fails else passed).add(where)
 
     attempt(axes.neighbours(centre, runnable)[:most])

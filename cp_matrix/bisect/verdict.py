@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from cp_matrix.bisect.evidence import Evidence
-from cp_matrix.bisect.leaks import Left
+from cp_matrix.bisect.left_behind import Left
 from cp_matrix.bisect.sequential import Tally
 from cp_matrix.errors import ExitCode
 

@@ -11,8 +11,8 @@ import click
 
 from cp_matrix.cli.options import Request, choose
 from cp_matrix.cli.tables import Column, Table, show
-from cp_matrix.compare import Change, Difference, Kind, compare, differing_facts
 from cp_matrix.matrix.decide import Skip
+from cp_matrix.plan.difference import Change, Difference, Kind, compare, differing_facts
 from cp_matrix.report.phrases import several
 from cp_matrix.report.printable import printable
 

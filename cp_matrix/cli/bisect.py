@@ -11,22 +11,21 @@ import shlex
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import click
-from typing_extensions import Self
 
 from cp_matrix.cli.options import Chosen, Request, choose
-from cp_matrix.cli.places import ranks_per_gpu, slots_for
-from cp_matrix.cli.recorded import matrix_words, same_device
 from cp_matrix.cli.values import grace_option, jobs_option, timeout_option
 from cp_matrix.errors import CpMatrixError, ExitCode, RunFolderError
+from cp_matrix.session.places import ranks_per_gpu, slots_for
+from cp_matrix.session.recorded import matrix_words, same_device
 
 if TYPE_CHECKING:
     from cp_matrix.bisect.axes import Point
     from cp_matrix.bisect.history import History
     from cp_matrix.bisect.investigate import Wishes
-    from cp_matrix.bisect.probe import Probes, Settings
+    from cp_matrix.bisect.trials import Settings, Trials
     from cp_matrix.bisect.verdict import Answer
     from cp_matrix.matrix.case import Case
     from cp_matrix.run.launch import Launcher
@@ -106,7 +105,7 @@ def command(
     """
     from cp_matrix.bisect.history import find
     from cp_matrix.bisect.investigate import Wishes
-    from cp_matrix.bisect.probe import Settings
+    from cp_matrix.bisect.trials import Settings
     from cp_matrix.run.policy import Limits
 
     history = find(case, run, out)
@@ -155,10 +154,10 @@ class Progress:
 
         self._console.print(printable(line))
 
-    def on_turn(self, probes: Probes) -> None:
+    def on_turn(self, trials: Trials) -> None:
         if self._status is not None and time.monotonic() >= self._next:
             self._next = time.monotonic() + 0.1
-            self._status.update(f"{probes.started} worlds so far; {probes.status() or 'none running'}")
+            self._status.update(f"{trials.started} worlds so far; {trials.status() or 'none running'}")
 
 
 class Bisection:
@@ -202,19 +201,19 @@ class Bisection:
     def carry_out(self) -> Answer:
         """Investigate, with every process of it gone at the end."""
         from cp_matrix.bisect.evidence import Cache, Failure
+        from cp_matrix.bisect.experiments import Experiments
         from cp_matrix.bisect.investigate import Investigation
-        from cp_matrix.bisect.oracle import Oracle
-        from cp_matrix.bisect.probe import Probes
-        from cp_matrix.cli.reproduce import Reproduction
+        from cp_matrix.bisect.trials import Trials
         from cp_matrix.mailbox import write_atomically
         from cp_matrix.run import processes, reaper
         from cp_matrix.run.interrupt import Interrupts
+        from cp_matrix.session.reproduce import Reproduction
 
         began = time.monotonic()
         self._prepare_folder()
-        cache = Cache(self._folder / "probes.jsonl", resume=self._resume)
+        cache = Cache(self._folder / "trials.jsonl", resume=self._resume)
         with Progress() as progress:
-            probes = Probes(
+            trials = Trials(
                 self._settings,
                 slots_for(self._chosen),
                 self._folder,
@@ -222,26 +221,26 @@ class Bisection:
                 self._launcher,
                 progress.on_turn,
             )
-            oracle = Oracle(probes, cache, Failure.of(self._history.attempt), self._wishes.repeat)
+            experiments = Experiments(trials, cache, Failure.of(self._history.attempt), self._wishes.repeat)
             reproduction = Reproduction(self._history, self._chosen, self._settings.timeout)
             investigation = Investigation(
-                self._history, oracle, self._wishes, self._neighbours(), reproduction.words, progress.say
+                self._history, experiments, self._wishes, self._neighbours(), reproduction.words, progress.say
             )
             for notice in self._notices:
                 progress.say(notice)
-            with Interrupts(probes) as interrupts:
+            with Interrupts(trials) as interrupts:
                 guard = reaper.start(self._mark)
                 try:
                     answer = investigation.run()
                 except OSError as error:
                     raise self._unwritable(error) from error
                 finally:
-                    probes.close()
+                    trials.close()
                     cache.close()
                     processes.sweep(self._mark)
                     reaper.finish(guard, self._mark)
                 self.exit_code = interrupts.exit_code
-            for notice in probes.notices:
+            for notice in trials.notices:
                 progress.say(notice)
         answer = dataclasses.replace(answer, seconds=time.monotonic() - began)
         try:

@@ -14,7 +14,7 @@ from cp_matrix.cli.plan import skip_as_dict
 from cp_matrix.cli.tables import Column, Table, show
 from cp_matrix.errors import UsageError
 from cp_matrix.matrix.case import Case
-from cp_matrix.plan import Explanation, PlannedCase, explain
+from cp_matrix.plan.plan import Explanation, PlannedCase, explain
 from cp_matrix.report.printable import printable
 
 #: More cases than this at once are not explained but counted.

@@ -19,8 +19,8 @@ from cp_matrix.matrix import find
 if TYPE_CHECKING:
     from cp_matrix.matrix.loaded import LoadedMatrix
     from cp_matrix.matrix.query import Answers
-    from cp_matrix.plan import Plan
-    from cp_matrix.report.alone import Alone
+    from cp_matrix.plan.plan import Plan
+    from cp_matrix.record.rerun import Rerun
 
 _VARIANT = re.compile(r"\]@(\w+)(?:#\d+)?$")
 
@@ -37,7 +37,7 @@ class Request:
     device: Device = "auto"
     #: How many ranks may share a GPU; None: as many as needed, where NCCL can.
     ranks_per_gpu: int | None = None
-    #: As `cp_matrix.plan.chosen_variants` takes them.
+    #: As `cp_matrix.plan.plan.chosen_variants` takes them.
     variants: tuple[str, ...] = ("default",)
     #: A saved machine to plan for instead of this one.
     profile: Path | None = None
@@ -66,16 +66,16 @@ class Chosen:
     answers: Answers | None = None
 
     @property
-    def alone(self) -> Alone:
+    def alone(self) -> Rerun:
         """What makes the command line that runs one of the cases."""
-        from cp_matrix.report.alone import Alone
+        from cp_matrix.record.rerun import Rerun
 
         options = ["--essential"] if self.request.essential else []
         if self.request.device != "auto":
             options += ["--device", self.request.device]
         if self.request.ranks_per_gpu is not None:
             options += ["--ranks-per-gpu", str(self.request.ranks_per_gpu)]
-        return Alone(self.named, tuple(options), self.request.variants != ("default",))
+        return Rerun(self.named, tuple(options), self.request.variants != ("default",))
 
     def command(self, case: str) -> str:
         """The command line that runs one case, given its id or hash, ready for a shell."""
@@ -207,8 +207,8 @@ def choose(request: Request) -> Chosen:
         SelectionError: a selector matches nothing.
         UsageError: a path names no matrix.
     """
-    from cp_matrix.plan import make_plan, settle
-    from cp_matrix.selection import Selection, select
+    from cp_matrix.plan.plan import make_plan, settle
+    from cp_matrix.plan.selection import Selection, select
 
     words = find.sort_words(request.words)
     matrices = load_matrices(words.matrices)

@@ -18,9 +18,9 @@ from cp_matrix.cli.options import Chosen, Request, choose
 from cp_matrix.errors import UsageError
 
 if TYPE_CHECKING:
-    from cp_matrix.mailbox import LaunchSpec
+    from cp_matrix.mailbox import WorldSpec
     from cp_matrix.matrix.case import Case
-    from cp_matrix.plan import Plan, PlannedCase
+    from cp_matrix.plan.plan import Plan, PlannedCase
     from cp_matrix.run.queue import Queue
 
 #: Stands for a seed that is still to be chosen.
@@ -129,7 +129,7 @@ class Arranged:
     queue: Queue | None = None
     notices: tuple[str, ...] = ()
     noted: Mapping[str, Any] = field(default_factory=dict)
-    spec: LaunchSpec | None = None
+    spec: WorldSpec | None = None
 
 
 def arrange(request: Request, ordering: Ordering, reports: Path) -> Arranged:
@@ -139,7 +139,7 @@ def arrange(request: Request, ordering: Ordering, reports: Path) -> Arranged:
         CpMatrixError: see `choose` and `choose_replay`; or the options do not fit the cases.
     """
     if ordering.replay:
-        from cp_matrix.cli.recorded import choose_replay
+        from cp_matrix.session.recorded import choose_replay
 
         replay = choose_replay(request, ordering.replay, reports)
         noted = {"replay": ordering.replay, "matrices": dict(replay.matrices)}
@@ -155,7 +155,7 @@ def arrange(request: Request, ordering: Ordering, reports: Path) -> Arranged:
 
 def _named(chosen: Chosen, request: Request) -> list[Case]:
     from cp_matrix.matrix import find
-    from cp_matrix.selection import Selection, select
+    from cp_matrix.plan.selection import Selection, select
 
     words = find.sort_words(request.words).cases
     if not words:
@@ -219,6 +219,6 @@ class Again:
 
 
 def _plan(cases: Iterable[Case], skipped: Iterable[PlannedCase] = ()) -> Plan:
-    from cp_matrix.plan import Plan, PlannedCase
+    from cp_matrix.plan.plan import Plan, PlannedCase
 
     return Plan((*map(PlannedCase, cases), *skipped))

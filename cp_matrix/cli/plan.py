@@ -16,7 +16,7 @@ from cp_matrix.cli.options import Chosen, Request, choose, selection_options
 from cp_matrix.cli.tables import Column, Table, show
 from cp_matrix.cli.values import BatchSize
 from cp_matrix.matrix.case import id_suffix
-from cp_matrix.plan import Plan, PlannedCase, Skip
+from cp_matrix.plan.plan import Plan, PlannedCase, Skip
 from cp_matrix.report.phrases import several
 from cp_matrix.report.printable import printable
 from cp_matrix.run.queue import Queue
@@ -127,9 +127,9 @@ def plan_command(request: Request, batch_size: float, against: Path | None, as_j
             ),
             Table(
                 f"Worlds (--batch-size {_spelt(batch_size)})",
-                (Column("ranks", True), Column("cases", True), Column("launches", True), Column("suite")),
+                (Column("ranks", True), Column("cases", True), Column("worlds", True), Column("suite")),
                 tuple(
-                    (str(row["world_size"]), str(row["cases"]), str(row["launches"]), _suite(row))
+                    (str(row["world_size"]), str(row["cases"]), str(row["worlds"]), _suite(row))
                     for row in worlds
                 ),
             ),
@@ -187,7 +187,7 @@ def _by_world(chosen: Chosen, batch_size: float) -> list[dict[str, Any]]:
             "suite": kind.suite,
             "environment": dict(kind.environment),
             "cases": len(queue.shared[kind]),
-            "launches": math.ceil(len(queue.shared[kind]) / batch_size) or 1,
+            "worlds": math.ceil(len(queue.shared[kind]) / batch_size) or 1,
         }
         for kind in queue.kinds()
     ]
@@ -213,8 +213,8 @@ def _plan_as_dict(
         "tests": tests,
         "skipped": reasons,
         "batch_size": _spelt(batch_size),
-        "worlds": worlds,
-        "launches": sum(row["launches"] for row in worlds),
+        "kinds": worlds,
+        "worlds": sum(row["worlds"] for row in worlds),
         "facts": dict(chosen.facts),
     }
 

@@ -49,7 +49,7 @@ def command(
     Every question that a rule of these matrices comes to, in any variant, is asked once. MATRIX is a
     shipped name, a file or a folder; the default ones if none is given.
     """
-    from cp_matrix.plan import make_plan
+    from cp_matrix.plan.plan import make_plan
 
     matrices = load_matrices(find.only_matrices(words))
     facts, machine, answers = machine_of(Request(device=device, ranks_per_gpu=ranks_per_gpu), matrices)

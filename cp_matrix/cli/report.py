@@ -10,16 +10,16 @@ import click
 
 from cp_matrix.cli.values import OutputFile
 from cp_matrix.errors import RunFolderError
+from cp_matrix.record.fold import RunRecord
+from cp_matrix.record.reading import load, resolve
+from cp_matrix.record.rerun import recorded_rerun
+from cp_matrix.record.results import Verdict
 from cp_matrix.report import summary
-from cp_matrix.report.alone import recorded_alone
-from cp_matrix.report.blame import deciding
-from cp_matrix.report.evidence import error_line
-from cp_matrix.report.folder import load, resolve
+from cp_matrix.report.details import error_line
+from cp_matrix.report.first_failure import deciding
 from cp_matrix.report.junit import JUnitWriter
 from cp_matrix.report.printable import printable
-from cp_matrix.report.record import RunRecord
 from cp_matrix.report.text import one_line
-from cp_matrix.results import Verdict
 
 
 @click.command("report")
@@ -75,7 +75,7 @@ def _write(record: RunRecord, folder: Path, junit: Path | None) -> list[Path]:
         if junit is not None:
             junit.parent.mkdir(parents=True, exist_ok=True)
         JUnitWriter(record, path, folder).finish()
-        return [path] if junit is not None else [path, summary.write(record, folder, recorded_alone(folder))]
+        return [path] if junit is not None else [path, summary.write(record, folder, recorded_rerun(folder))]
     except OSError as error:
         raise RunFolderError(
             f"the reports cannot be written: {error.strerror or error}",

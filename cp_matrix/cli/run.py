@@ -11,10 +11,10 @@ import click
 from cp_matrix.cli.options import Request, selection_options
 from cp_matrix.cli.options import import_path as suite_path
 from cp_matrix.cli.order import Ordering, arrange, order_options
-from cp_matrix.cli.session import Session
-from cp_matrix.cli.suite_check import check_folders, check_suite
 from cp_matrix.cli.values import BatchSize, OutputFile, Seconds, grace_option, jobs_option, timeout_option
 from cp_matrix.errors import CpMatrixError, ExitCode, UsageError
+from cp_matrix.session.session import Session
+from cp_matrix.session.suite_check import check_folders, check_suite
 
 
 @click.command("run")

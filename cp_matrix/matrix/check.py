@@ -19,7 +19,7 @@ from cp_matrix.matrix.facts import FACTS
 from cp_matrix.matrix.loaded import LoadedMatrix, LoadedTest, Rule
 from cp_matrix.matrix.operators import same
 from cp_matrix.matrix.predicates import Expression
-from cp_matrix.matrix.trial import FreeFacts, fact_assignments, holds, is_complete
+from cp_matrix.matrix.type_check import FreeFacts, fact_assignments, holds, is_complete
 
 
 def check(matrix: LoadedMatrix) -> list[Problem]:

@@ -25,7 +25,7 @@ from cp_matrix.matrix.query import QUERY_FAILED, Query
 from cp_matrix.matrix.resolve_axes import check_names, resolve_axis, resolve_table
 from cp_matrix.matrix.resolve_extras import resolve_query, resolve_variants
 from cp_matrix.matrix.source import KeyPath, Source
-from cp_matrix.matrix.trial import try_expression
+from cp_matrix.matrix.type_check import try_expression
 
 if TYPE_CHECKING:
     from cp_matrix.matrix.schema import Excluded, Matrix, SkipRule, TestModel

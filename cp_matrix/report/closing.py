@@ -11,6 +11,8 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from cp_matrix.matrix.case import Case
+from cp_matrix.record.fold import RunRecord
+from cp_matrix.record.results import CaseResult, Verdict
 from cp_matrix.report.failure import Command, failure
 from cp_matrix.report.phrases import (
     STYLES,
@@ -23,8 +25,6 @@ from cp_matrix.report.phrases import (
     word,
 )
 from cp_matrix.report.printable import cut_end, cut_middle, first_line, pad, printable
-from cp_matrix.report.record import RunRecord
-from cp_matrix.results import CaseResult, Verdict
 
 #: How much of each list is shown; the rest is counted.
 TESTS = 30

@@ -10,10 +10,10 @@ from typing import Protocol, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from cp_matrix import events
+from cp_matrix.record import events
+from cp_matrix.record.fold import RunRecord
 from cp_matrix.report.live import LiveConsole
 from cp_matrix.report.plain import PlainConsole
-from cp_matrix.report.record import RunRecord
 
 
 class RunConsole(Protocol):

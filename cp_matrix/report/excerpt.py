@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cp_matrix.record.results import Attempt, LogSpan
 from cp_matrix.report.text import cap, clean, ends
-from cp_matrix.results import Attempt, LogSpan
 
 
 def log_of(attempt: Attempt, rank: int) -> LogSpan | None:

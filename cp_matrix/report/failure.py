@@ -9,8 +9,9 @@ from pathlib import Path
 from rich.text import Text
 
 from cp_matrix.matrix.case import Case
-from cp_matrix.report.alone import bisect_command
-from cp_matrix.report.blame import culprit, deciding, found_later, passes_alone, untold_exits
+from cp_matrix.record.rerun import bisect_command
+from cp_matrix.record.results import Attempt, CaseResult
+from cp_matrix.report.first_failure import culprit, deciding, found_later, passes_alone, untold_exits
 from cp_matrix.report.frames import innermost_frames, last_frames
 from cp_matrix.report.phrases import (
     STYLES,
@@ -22,7 +23,6 @@ from cp_matrix.report.phrases import (
     word,
 )
 from cp_matrix.report.printable import cut_middle, first_line, printable, printable_lines
-from cp_matrix.results import Attempt, CaseResult
 
 #: The command that runs one case alone, quoted for a shell, from the case's id or hash.
 Command = Callable[[str], str]
@@ -86,7 +86,7 @@ def _attempt(attempt: Attempt, folder: Path | None) -> list[Text]:
     lines += _mismatches(attempt)
     for how, lost in _grouped(untold_exits(attempt)).items():
         lines.append(_line(f"{ranks(lost)} ended: {printable(how)}"))
-    for rank, words in sorted(attempt.last_words.items()):
+    for rank, words in sorted(attempt.fatal_reports.items()):
         lines.append(_line(f"rank {rank} died here, innermost frame first:", "red"))
         lines += [_line(line, "dim", indent=5) for line in innermost_frames(words)]
     for stack, stuck in _stuck(attempt).items():
@@ -136,7 +136,7 @@ def _grouped(by_rank: dict[int, str]) -> dict[str, list[int]]:
 
 
 def _where_it_ran(attempt: Attempt, attempts: int) -> str:
-    text = f"in {printable(attempt.launch)} for {duration(attempt.seconds)}"
+    text = f"in {printable(attempt.world)} for {duration(attempt.seconds)}"
     if attempt.position:
         text += f", after {several(attempt.position, 'other case')}"
     return text + (f", attempt {attempt.number} of {attempts}" if attempts > 1 else "")

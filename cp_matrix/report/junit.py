@@ -16,8 +16,9 @@ import junit_xml
 
 from cp_matrix.mailbox import write_atomically
 from cp_matrix.matrix.case import Case
-from cp_matrix.report.folder import environment
-from cp_matrix.report.record import RunRecord
+from cp_matrix.record.fold import RunRecord
+from cp_matrix.record.reading import environment
+from cp_matrix.record.results import CaseResult
 from cp_matrix.report.testcase import (
     FAILED_LIMIT,
     Rendered,
@@ -28,7 +29,6 @@ from cp_matrix.report.testcase import (
     settled,
 )
 from cp_matrix.report.text import one_line
-from cp_matrix.results import CaseResult
 
 #: A rewrite waits this many times as long as the last one took: at most a twentieth of a run.
 REST = 20

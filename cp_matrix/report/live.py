@@ -12,13 +12,13 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from cp_matrix import events
-from cp_matrix.report.asides import Asides
-from cp_matrix.report.pace import Pace
+from cp_matrix.record import events
+from cp_matrix.record.fold import LiveWorld, RunRecord
+from cp_matrix.record.results import Verdict
+from cp_matrix.report.eta import Eta
+from cp_matrix.report.notices import Notices
 from cp_matrix.report.phrases import STYLES, devices, headline, opening, running, several, whole, why, word
 from cp_matrix.report.printable import cut_end, cut_middle, pad, printable
-from cp_matrix.report.record import LiveWorld, RunRecord
-from cp_matrix.results import Verdict
 
 #: A row whose world is gone waits this many seconds for the next world before it is given up, so
 #: that the view does not jump where every case has a world of its own.
@@ -29,7 +29,7 @@ ROW_PATIENCE = 3.0
 class _Row:
     """A line of the view, and the world on it; ``free_since`` once that world is gone."""
 
-    launch: str
+    name: str
     free_since: float | None = None
 
 
@@ -46,8 +46,8 @@ class LiveConsole:
         self._record = record
         self._console = console
         self._clock = clock
-        self._pace = Pace(len(record.plan.runnable))
-        self._asides = Asides()
+        self._pace = Eta(len(record.plan.runnable))
+        self._asides = Notices()
         self._rows: list[_Row] = []
         self._flaky = 0
         self._live = Live(console=console, auto_refresh=False, transient=True, vertical_overflow="crop")
@@ -67,9 +67,9 @@ class LiveConsole:
         match event:
             case events.RunStarted():
                 self._say(opening(self._record), "bold")
-            case events.LaunchStarted():
-                self._take_row(event.launch)
-            case events.LaunchEnded():
+            case events.WorldStarted():
+                self._take_row(event.world)
+            case events.WorldEnded():
                 self._free_row(event)
             case events.AttemptFinished(attempt=attempt, will_retry=True):
                 lead = f"{word(attempt.outcome).upper()}, tried again: "
@@ -105,7 +105,7 @@ class LiveConsole:
         width, height = self._console.size
         room = max(height - 4, 1)
         shown = self._rows if len(self._rows) <= room else self._rows[: room - 1]
-        lines = _world_lines([self._record.worlds.get(row.launch) for row in shown], now, width)
+        lines = _world_lines([self._record.worlds.get(row.name) for row in shown], now, width)
         if hidden := len(self._rows) - len(shown):
             lines.append(Text(f" and {several(hidden, 'more world')}", style="dim"))
         return Group(*lines, self._progress(now, width), *self._counts(width))
@@ -158,16 +158,16 @@ class LiveConsole:
             lines[-1].append(cut_end(text, width - 1), style=style)
         return lines
 
-    def _take_row(self, launch: str) -> None:
+    def _take_row(self, world: str) -> None:
         for row in self._rows:
             if row.free_since is not None:
-                row.launch, row.free_since = launch, None
+                row.name, row.free_since = world, None
                 return
-        self._rows.append(_Row(launch))
+        self._rows.append(_Row(world))
 
-    def _free_row(self, event: events.LaunchEnded) -> None:
+    def _free_row(self, event: events.WorldEnded) -> None:
         for row in self._rows:
-            if row.launch == event.launch:
+            if row.name == event.world:
                 row.free_since = event.time
 
     def _give_up_rows(self, now: float) -> None:
@@ -188,7 +188,7 @@ class LiveConsole:
 def _world_lines(worlds: list[LiveWorld | None], now: float, width: int) -> list[Text]:
     """A line for each world: its name, devices, case and seconds; an empty one where it is gone."""
     labels = [devices(world.devices) if world else "" for world in worlds]
-    names = [printable(world.launch) if world else "" for world in worlds]
+    names = [printable(world.name) if world else "" for world in worlds]
     name_width = max(map(cell_len, names), default=0)
     label_width = min(max(map(cell_len, labels), default=0), max(width // 5, 6))
     case_width = max(width - name_width - label_width - 14, 4)

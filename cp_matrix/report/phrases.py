@@ -6,10 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from cp_matrix.report.blame import culprit, deciding
+from cp_matrix.record.fold import RunRecord
+from cp_matrix.record.results import Attempt, CaseResult, RankError, Verdict
+from cp_matrix.report.first_failure import culprit, deciding
 from cp_matrix.report.printable import first_line, printable
-from cp_matrix.report.record import RunRecord
-from cp_matrix.results import Attempt, CaseResult, RankError, Verdict
 
 #: The order verdicts are shown in, with their rich styles.
 STYLES: dict[Verdict, str] = {

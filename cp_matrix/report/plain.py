@@ -8,12 +8,12 @@ from typing import TextIO
 
 from rich.text import Text
 
-from cp_matrix import events
-from cp_matrix.report.asides import Asides
+from cp_matrix.record import events
+from cp_matrix.record.fold import RunRecord
+from cp_matrix.record.results import Verdict
+from cp_matrix.report.notices import Notices
 from cp_matrix.report.phrases import devices, duration, headline, opening, several, whole, why, word
 from cp_matrix.report.printable import printable
-from cp_matrix.report.record import RunRecord
-from cp_matrix.results import Verdict
 
 
 class PlainConsole:
@@ -49,7 +49,7 @@ class PlainConsole:
         self._quiet = quiet
         self._clock = clock
         self._last = clock()
-        self._asides = Asides()
+        self._asides = Notices()
         self._announced: set[tuple[str, int, str]] = set()
 
     def start(self) -> None:
@@ -60,7 +60,7 @@ class PlainConsole:
         match event:
             case events.RunStarted():
                 self._write(opening(self._record))
-            case events.LaunchReady():
+            case events.WorldReady():
                 self._announce(event)
             case events.AttemptFinished(attempt=attempt, will_retry=True):
                 text = f"{printable(attempt.case)} {word(attempt.outcome)}: {headline(attempt)}"
@@ -78,9 +78,9 @@ class PlainConsole:
         if now - self._last < self._quiet:
             return
         running = [
-            f"{printable(world.case)} for {whole(now - (world.case_started or now))} in {world.launch}"
+            f"{printable(world.case)} for {whole(now - (world.case_started or now))} in {world.name}"
             if world.case is not None
-            else f"{world.launch} {'between cases' if world.ready else 'starting'}"
+            else f"{world.name} {'between cases' if world.ready else 'starting'}"
             for world in self._record.worlds.values()
         ]
         more = f", and {several(len(running) - 4, 'more world')}" if len(running) > 4 else ""
@@ -104,15 +104,15 @@ class PlainConsole:
             line += " (flaky)"
         self._write(line)
 
-    def _announce(self, event: events.LaunchReady) -> None:
-        world = self._record.worlds.get(event.launch)
+    def _announce(self, event: events.WorldReady) -> None:
+        world = self._record.worlds.get(event.world)
         if world is None:
             return
         kind = (world.start, len(world.devices), devices(world.devices))
         if kind not in self._announced:
             self._announced.add(kind)
             size = several(len(world.devices), "rank")
-            self._write(f"{world.launch} ready in {duration(event.seconds)}: {size} on {kind[2]}")
+            self._write(f"{world.name} ready in {duration(event.seconds)}: {size} on {kind[2]}")
 
     def _counter(self) -> str:
         total = str(len(self._record.plan.runnable))

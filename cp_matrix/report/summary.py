@@ -10,12 +10,12 @@ from pathlib import Path
 
 from cp_matrix.mailbox import write_atomically
 from cp_matrix.matrix.case import Case
-from cp_matrix.report import evidence
-from cp_matrix.report.alone import Alone, bisect_command
-from cp_matrix.report.blame import deciding, passes_alone
-from cp_matrix.report.record import RunRecord
+from cp_matrix.record.fold import RunRecord
+from cp_matrix.record.rerun import Rerun, bisect_command
+from cp_matrix.record.results import CaseResult, Verdict
+from cp_matrix.report import details
+from cp_matrix.report.first_failure import deciding, passes_alone
 from cp_matrix.report.text import cap, one_line
-from cp_matrix.results import CaseResult, Verdict
 
 #: How many failures are shown in full, and how many lines a list has.
 FULL_FAILURES = 20
@@ -26,7 +26,7 @@ _NO_VERDICT = "no verdict"
 
 #: The command line that runs one case alone, from its id or hash.
 Command = Callable[[str], Sequence[str]]
-_ALONE = Alone()
+_ALONE = Rerun()
 
 
 def write(record: RunRecord, folder: Path, command: Command = _ALONE) -> Path:
@@ -123,9 +123,9 @@ def _failure(record: RunRecord, result: CaseResult, folder: Path, command: Comma
     if attempt is None:
         return
     tries = f"attempt {attempt.number} of {len(attempts)}"
-    where = f"World {_plain(attempt.launch)}, {tries}, {attempt.seconds:.2f} s."
-    yield _code(evidence.error_line(attempt)) + "\n" + where
-    yield _fenced(evidence.details(attempt, folder, TRACEBACK_LIMIT))
+    where = f"World {_plain(attempt.world)}, {tries}, {attempt.seconds:.2f} s."
+    yield _code(details.error_line(attempt)) + "\n" + where
+    yield _fenced(details.details(attempt, folder, TRACEBACK_LIMIT))
     name = result.case if one_line(result.case) == result.case else result.hash
     lines = [shlex.join(command(name))]
     if passes_alone(result, attempts):
@@ -138,7 +138,7 @@ def _flaky(record: RunRecord) -> Iterator[str]:
     for result in record.results.values():
         if result.flaky:
             earlier = [attempt for attempt in record.attempts_of(result.case) if attempt.outcome.is_bad]
-            why = f": {_code(evidence.error_line(earlier[0]))}" if earlier else ""
+            why = f": {_code(details.error_line(earlier[0]))}" if earlier else ""
             yield f"{_code(result.case)} passed on attempt {len(record.attempts_of(result.case))}{why}"
 
 

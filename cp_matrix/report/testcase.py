@@ -17,12 +17,12 @@ from xml.sax.saxutils import escape
 import junit_xml
 
 from cp_matrix.matrix.case import Case
-from cp_matrix.plan import Skip
-from cp_matrix.report import evidence
-from cp_matrix.report.blame import culprit, deciding, found_later
+from cp_matrix.plan.plan import Skip
+from cp_matrix.record.results import Attempt, CaseResult, Verdict
+from cp_matrix.report import details
 from cp_matrix.report.excerpt import excerpt, log_of
+from cp_matrix.report.first_failure import culprit, deciding, found_later
 from cp_matrix.report.text import cap, first_line, one_line
-from cp_matrix.results import Attempt, CaseResult, Verdict
 
 #: Largest text node, in bytes of UTF-8, of a case that passed and of one that did not.
 PASSED_LIMIT = 64 * 1024
@@ -82,7 +82,7 @@ class SkippedCases:
         key = (class_name(case), skip)
         if key not in self._shells:
             base = junit_xml.TestCase(_PLACEHOLDER, classname=key[0])
-            base.add_skipped_info(message=one_line(f"{skip.rule}: {skip.reason}", evidence.LINE_LIMIT))
+            base.add_skipped_info(message=one_line(f"{skip.rule}: {skip.reason}", details.LINE_LIMIT))
             before, _, after = _finish(base, 0.0).partition(_PLACEHOLDER.encode())
             self._shells[key] = (before, after)
         before, after = self._shells[key]
@@ -94,8 +94,8 @@ def pending(case: Case, attempts: Sequence[Attempt], why: str) -> Rendered:
     base = junit_xml.TestCase(
         one_line(case.id), classname=class_name(case), stdout=_properties(case, None, attempts)
     )
-    text = "\n".join(f"attempt {attempt.number}: {evidence.error_line(attempt)}" for attempt in attempts)
-    message = one_line(f"not run: {why}", evidence.LINE_LIMIT)
+    text = "\n".join(f"attempt {attempt.number}: {details.error_line(attempt)}" for attempt in attempts)
+    message = one_line(f"not run: {why}", details.LINE_LIMIT)
     base.add_error_info(message=message, output=text or message, error_type=_NOT_RUN)
     return Rendered(_finish(base, 0.0), errors=1)
 
@@ -122,7 +122,7 @@ def settled(
         stdout=_output(case, result, attempts, decisive, folder, limit),
     )
     if verdict is Verdict.SKIPPED:
-        base.add_skipped_info(message=one_line(result.reason or "skipped", evidence.LINE_LIMIT))
+        base.add_skipped_info(message=one_line(result.reason or "skipped", details.LINE_LIMIT))
     elif verdict.is_bad:
         message, text, kind = _problem(result, decisive, folder, limit)
         if verdict is Verdict.FAILED:
@@ -158,12 +158,12 @@ def _problem(result: CaseResult, attempt: Attempt | None, folder: Path, limit: i
         message = (
             f"not run: {first_line(reason)}" if result.verdict is Verdict.NOT_RUN else first_line(reason)
         )
-        return one_line(message, evidence.LINE_LIMIT), cap(reason, limit), _ERROR_TYPES[result.verdict]
-    line = evidence.error_line(attempt)
-    later = one_line(found_later(result, attempt), evidence.LINE_LIMIT)
+        return one_line(message, details.LINE_LIMIT), cap(reason, limit), _ERROR_TYPES[result.verdict]
+    line = details.error_line(attempt)
+    later = one_line(found_later(result, attempt), details.LINE_LIMIT)
     if later and later not in line:
         line = f"{line}; {later}"
-    return line, evidence.details(attempt, folder, limit), _type(attempt, result.verdict)
+    return line, details.details(attempt, folder, limit), _type(attempt, result.verdict)
 
 
 def _type(attempt: Attempt, outcome: Verdict) -> str:
@@ -175,11 +175,11 @@ def _type(attempt: Attempt, outcome: Verdict) -> str:
 
 def _retried(prefix: str, attempt: Attempt, folder: Path, limit: int) -> ElementTree.Element:
     kind = "Failure" if attempt.outcome is Verdict.FAILED else "Error"
-    message = f"{evidence.error_line(attempt)} (attempt {attempt.number})"
+    message = f"{details.error_line(attempt)} (attempt {attempt.number})"
     element = ElementTree.Element(
         prefix + kind, {"message": message, "type": _type(attempt, attempt.outcome)}
     )
-    ElementTree.SubElement(element, "stackTrace").text = evidence.details(attempt, folder, limit)
+    ElementTree.SubElement(element, "stackTrace").text = details.details(attempt, folder, limit)
     if log := _log(attempt, folder, limit):
         ElementTree.SubElement(element, "system-out").text = log
     return element
@@ -223,7 +223,7 @@ def _properties(case: Case, result: CaseResult | None, attempts: Sequence[Attemp
     found["attempts"] = len(attempts)
     decisive = deciding(result, attempts) if result is not None else None
     if decisive is not None:
-        found["launch"] = decisive.launch
+        found["world"] = decisive.world
         found["position"] = decisive.position
         found |= _figures(decisive)
     return "\n".join(_property(name, value) for name, value in found.items())
@@ -236,7 +236,7 @@ def _figures(attempt: Attempt) -> Mapping[str, object]:
         for name, seconds in record.phases.items():
             phases[name] = max(seconds, phases.get(name, 0.0))
     found |= {f"seconds.{name}": f"{seconds:.6f}" for name, seconds in phases.items()}
-    for name, metric in evidence.worst(attempt.ranks).items():
+    for name, metric in details.worst(attempt.ranks).items():
         found[f"max_abs.{name}"] = "not finite" if metric.max_abs is None else f"{metric.max_abs:.6g}"
         found[f"rmse.{name}"] = "not finite" if metric.rmse is None else f"{metric.rmse:.6g}"
     peaks = [record.peak_memory for record in attempt.ranks if record.peak_memory is not None]

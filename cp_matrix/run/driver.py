@@ -15,13 +15,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
-from cp_matrix import events
 from cp_matrix.errors import ExitCode
-from cp_matrix.mailbox import Isolation, LaunchSpec, Mailbox
-from cp_matrix.plan import Plan
-from cp_matrix.results import CaseResult, Verdict
+from cp_matrix.mailbox import Isolation, Mailbox, WorldSpec
+from cp_matrix.plan.plan import Plan
+from cp_matrix.record import events
+from cp_matrix.record.folder import RunFolder
+from cp_matrix.record.results import CaseResult, Verdict
 from cp_matrix.run import policy
-from cp_matrix.run.folder import RunFolder
 from cp_matrix.run.ledger import Ledger, Observer
 from cp_matrix.run.options import Options
 from cp_matrix.run.queue import Queue, Work, WorldKind
@@ -198,25 +198,25 @@ class Driver:
         if allocated is None:
             return False
         self._slots, places = allocated
-        launch = f"w{next(self._launch_numbers):04d}"
-        spec = LaunchSpec(
-            launch=launch,
+        name = f"w{next(self._launch_numbers):04d}"
+        spec = WorldSpec(
+            name=name,
             world_size=kind.world_size,
             devices=places,
             suite=kind.suite,
             environment=dict(kind.environment),
             seed=self._options.seed,
             collective_timeout=self._longest_timeout() + 60.0,
-            logs=str(self._folder.logs_of(launch)),
-            logs_relative=f"logs/{launch}",
+            logs=str(self._folder.logs_of(name)),
+            logs_relative=f"logs/{name}",
             start=self._starts.way,
             import_path=self._options.import_path,
             isolation=self._options.isolation,
             watch=self._options.isolation is Isolation.OFF,
         )
-        box = Mailbox.create(self._folder.path / "launches" / launch, spec)
+        box = Mailbox.create(self._folder.path / "worlds" / name, spec)
         world = World(
-            launch=launch,
+            name=name,
             kind=kind,
             places=places,
             start=spec.start,
@@ -228,13 +228,7 @@ class Driver:
         )
         self._worlds.append(world)
         self._ledger.emit(
-            events.LaunchStarted(
-                time=time.time(),
-                launch=launch,
-                world_size=kind.world_size,
-                devices=tuple(map(self._slots.label, places)),
-                start=spec.start,
-            )
+            events.WorldStarted(time=time.time(), spec=spec, devices=tuple(map(self._slots.label, places)))
         )
         if alone:
             work = self._queue.take_alone()
@@ -283,11 +277,8 @@ class Driver:
             self._act_on(world.kind, self._starts.failed(world, seen, others=others))
             return True
         world.ready = True
-        pids = tuple(ready.pid for ready in seen)
         self._ledger.emit(
-            events.LaunchReady(
-                time=time.time(), launch=world.launch, seconds=now - world.started_at, pids=pids
-            )
+            events.WorldReady(time=time.time(), world=world.name, seconds=now - world.started_at)
         )
         if world.start == "warm" and not all(ready.inherited_torch for ready in seen):
             why = "the preloaded modules did not reach the ranks"
@@ -326,7 +317,7 @@ class Driver:
         world.case_started = time.time()
         self._ledger.emit(
             events.CaseStarted(
-                time=world.case_started, case=work.case.id, launch=world.launch, attempt=work.attempt
+                time=world.case_started, case=work.case.id, world=world.name, attempt=work.attempt
             )
         )
         return True
@@ -379,12 +370,12 @@ class Driver:
         if left:
             pids = ", ".join(map(str, left))
             self._ledger.notice(
-                f"processes {pids} of {world.launch} do not die; their places are not used again"
+                f"processes {pids} of {world.name} do not die; their places are not used again"
             )
         else:
             self._slots = self._slots.release(world.places)
         self._ledger.emit(
-            events.LaunchEnded(time=time.time(), launch=world.launch, reason=reason, cases=world.number)
+            events.WorldEnded(time=time.time(), world=world.name, reason=reason, cases=world.number)
         )
 
     def _abandon(self) -> None:

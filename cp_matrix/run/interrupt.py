@@ -6,9 +6,7 @@ import os
 import signal
 import sys
 from types import FrameType, TracebackType
-from typing import Protocol
-
-from typing_extensions import Self
+from typing import Protocol, Self
 
 from cp_matrix.errors import ExitCode
 from cp_matrix.run import processes

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import IO, Protocol
 
-from cp_matrix.mailbox import Ended, LaunchSpec, Mailbox, ProcessId, UnreadableMessageError
+from cp_matrix.mailbox import Ended, Mailbox, ProcessId, UnreadableMessageError, WorldSpec
 from cp_matrix.run import processes, scratch
 
 #: Everything torch is told to keep on the loopback interface; see SECURITY.md for what is left.
@@ -68,7 +68,7 @@ def rank_environment(inherited: Mapping[str, str], declared: Mapping[str, str], 
 class Launcher(Protocol):
     """A way to start worlds."""
 
-    def start(self, spec: LaunchSpec, box: Mailbox) -> Handle:
+    def start(self, spec: WorldSpec, box: Mailbox) -> Handle:
         """Start one world; returns at once."""
         ...
 
@@ -122,7 +122,7 @@ class ColdLauncher:
         self._environment = dict(environment)
 
     @staticmethod
-    def command(spec: LaunchSpec, folder: Path) -> list[str]:
+    def command(spec: WorldSpec, folder: Path) -> list[str]:
         """The torchrun command line of a world."""
         return [
             sys.executable,
@@ -132,7 +132,7 @@ class ColdLauncher:
             f"--nproc-per-node={spec.world_size}",
             "--max-restarts=0",
             "--monitor-interval=0.05",
-            f"--rdzv-id={spec.launch}",
+            f"--rdzv-id={spec.name}",
             "--rdzv-backend=c10d",
             f"--rdzv-endpoint={folder / 'rendezvous'}",
             "--rdzv-conf=store_type=file",
@@ -144,7 +144,7 @@ class ColdLauncher:
             str(folder),
         ]
 
-    def start(self, spec: LaunchSpec, box: Mailbox) -> ColdHandle:
+    def start(self, spec: WorldSpec, box: Mailbox) -> ColdHandle:
         log = Path(spec.logs) / "launcher.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
@@ -211,7 +211,7 @@ class WarmLauncher:
                 )
         return self._process
 
-    def start(self, spec: LaunchSpec, box: Mailbox) -> WarmHandle:
+    def start(self, spec: WorldSpec, box: Mailbox) -> WarmHandle:
         host = self._running()
         self._boxes.append(box)
         pipe: IO[bytes] | None = host.stdin

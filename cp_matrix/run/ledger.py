@@ -7,13 +7,15 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol
 
-from cp_matrix import events
+import msgspec
+
 from cp_matrix.errors import InternalError
 from cp_matrix.matrix.case import Case
-from cp_matrix.plan import Plan
-from cp_matrix.results import Attempt, CaseResult, Verdict
+from cp_matrix.plan.plan import Plan
+from cp_matrix.record import events
+from cp_matrix.record.folder import RunFolder
+from cp_matrix.record.results import Attempt, CaseResult, Verdict
 from cp_matrix.run import policy
-from cp_matrix.run.folder import RunFolder
 
 
 class Observer(Protocol):
@@ -60,18 +62,6 @@ class Ledger:
 
     def add(self, case: Case, attempt: Attempt) -> bool:
         """Take an attempt down; whether the case is to be tried again instead of concluded."""
-        for record in attempt.ranks:
-            self.emit(
-                events.RankFinished(
-                    time=time.time(),
-                    case=case.id,
-                    launch=attempt.launch,
-                    attempt=attempt.number,
-                    rank=record.rank,
-                    ok=record.ok,
-                    seconds=record.seconds,
-                )
-            )
         attempts = self._attempts.setdefault(case.id, [])
         attempts.append(attempt)
         again = policy.wants_another_try(attempts, self._rules)
@@ -91,7 +81,7 @@ class Ledger:
         self.results[result.case] = result
         self.bad += result.verdict.is_bad and result.verdict is not Verdict.NOT_RUN
         self._folder.put_result(result)
-        self.emit(events.CaseFinished(time=time.time(), result=result))
+        self.emit(events.CaseFinished(time=time.time(), result=msgspec.structs.replace(result, attempts=())))
 
     def counts(self) -> Counter[Verdict]:
         """Verdicts of all expanded cases.

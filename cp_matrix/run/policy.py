@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from cp_matrix.results import Attempt, CaseResult, RankRecord, Verdict
+from cp_matrix.record.results import Attempt, CaseResult, RankResult, Verdict
 
 #: Why a world is replaced whose messages cannot be trusted.
 SPOILED = "its mailbox was written to by a case"
@@ -34,7 +34,7 @@ class View:
     now: float
     world_size: int
     entered_at: float
-    records: Mapping[int, RankRecord] = field(default_factory=dict)
+    records: Mapping[int, RankResult] = field(default_factory=dict)
     #: For each rank that has said so, whether it can take another case.
     gates: Mapping[int, bool] = field(default_factory=dict)
     #: Ranks whose process is gone, with the moment this was seen.
@@ -109,7 +109,7 @@ def _failed_well_before(view: View, lost_inside: Mapping[int, float]) -> bool:
     return view.failed_at is not None and min(lost_inside.values()) - view.failed_at > 0.5
 
 
-def _all_recorded(view: View, limits: Limits, failed: Sequence[RankRecord]) -> Judgement | None:
+def _all_recorded(view: View, limits: Limits, failed: Sequence[RankResult]) -> Judgement | None:
     if failed:
         return Judgement(Verdict.FAILED, _failure_line(failed[0]), failed[0].rank, (), "a case failed")
     if all(view.gates.get(rank) for rank in range(view.world_size)):
@@ -146,7 +146,7 @@ def _crashed(
     return Judgement(Verdict.CRASHED, reason, first, inside, "a rank was lost")
 
 
-def _failure_line(record: RankRecord) -> str:
+def _failure_line(record: RankResult) -> str:
     if record.error is None:
         return f"rank {record.rank} failed"
     first_line = record.error.message.strip().splitlines()

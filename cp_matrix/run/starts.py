@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 
 from cp_matrix.mailbox import Ready, UnreadableMessageError
-from cp_matrix.results import RankError
+from cp_matrix.record.results import RankError
 from cp_matrix.run.launch import ColdLauncher, Launcher, WarmLauncher, rank_environment
 from cp_matrix.run.processes import describe_exit
 from cp_matrix.run.queue import WorldKind
@@ -50,10 +50,10 @@ class StartFailure:
         """One line with the rank."""
         return self.what if self.rank is None else f"rank {self.rank}: {self.what}"
 
-    def log(self, launch: str) -> str:
+    def log(self, world: str) -> str:
         """Where more is to be read, relative to the run folder."""
         name = "launcher.log" if self.rank is None else f"rank{self.rank}.log"
-        return f"logs/{launch}/{name}"
+        return f"logs/{world}/{name}"
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Starts:
         Args:
             others: whether another world of its kind is alive and can do the work.
         """
-        log = failure.log(world.launch)
+        log = failure.log(world.name)
         if failure.error.type in FINAL_ERRORS:
             return Conclusion(give_up=f"{failure.what} (the traceback is in {log})")
         if failure.error.type == "BadForkError" and world.start == "warm":

@@ -14,16 +14,16 @@ import msgspec
 from cp_matrix.mailbox import (
     STACKS_SIGNAL,
     After,
-    LaunchSpec,
     Mailbox,
     Order,
     ProcessId,
     UnreadableMessageError,
+    WorldSpec,
 )
-from cp_matrix.results import Attempt, RankError, RankRecord
+from cp_matrix.record.results import Attempt, RankError, RankResult
 from cp_matrix.run import launch as launching
 from cp_matrix.run import processes
-from cp_matrix.run.lastwords import last_words
+from cp_matrix.run.fatal_report import fatal_report
 from cp_matrix.run.policy import Judgement, View
 from cp_matrix.run.queue import Work, WorldKind
 
@@ -37,7 +37,7 @@ _STACKS_WAIT = 1.0
 class World:
     """The driver's side of one launch. Times are monotonic."""
 
-    launch: str
+    name: str
     kind: WorldKind
     places: tuple[str, ...]
     start: str
@@ -58,8 +58,8 @@ class World:
     case_started: float = 0.0
     announced: bool = False
     #: As it was put into the mailbox, which a case may remove.
-    _spec: LaunchSpec = field(init=False)
-    _records: dict[int, RankRecord] = field(default_factory=dict)
+    _spec: WorldSpec = field(init=False)
+    _records: dict[int, RankResult] = field(default_factory=dict)
     _gates: dict[int, bool] = field(default_factory=dict)
     _pids: dict[int, ProcessId] = field(default_factory=dict)
     _lost: dict[int, float] = field(default_factory=dict)
@@ -155,11 +155,11 @@ class World:
             unreadable=self._unreadable,
         )
 
-    def _record(self, rank: int) -> RankRecord | None:
+    def _record(self, rank: int) -> RankResult | None:
         """What the rank says of the current case; nothing where somebody else has said it."""
         work = self.works[0]
         try:
-            record = self.box.record(self.number, rank)
+            record = self.box.result(self.number, rank)
         except UnreadableMessageError as error:
             self._unreadable[rank] = str(error)
             return None
@@ -200,10 +200,10 @@ class World:
         path = self.box.stacks_path(rank)
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def _last_words(self) -> dict[int, str]:
+    def _fatal_reports(self) -> dict[int, str]:
         logs = Path(self._spec.logs)
         lost = [rank for rank in self._lost if rank not in self._records]
-        said = {rank: last_words(logs / f"rank{rank}.log") for rank in sorted(lost)}
+        said = {rank: fatal_report(logs / f"rank{rank}.log") for rank in sorted(lost)}
         return {rank: words for rank, words in said.items() if words}
 
     def close_case(self, judgement: Judgement, view: View) -> tuple[Work, Attempt]:
@@ -222,7 +222,7 @@ class World:
         attempt = Attempt(
             case=work.case.id,
             number=work.attempt,
-            launch=self.launch,
+            world=self.name,
             outcome=judgement.outcome,
             started=self.case_started,
             seconds=seconds,
@@ -230,7 +230,7 @@ class World:
             rank=judgement.rank,
             ranks=tuple(records),
             stacks=stacks,
-            last_words=self._last_words(),
+            fatal_reports=self._fatal_reports(),
             exits=dict(view.exits or {}),
             logs={rank: f"{self._spec.logs_relative}/rank{rank}.log" for rank in range(self.size)},
             position=self.number,
@@ -248,7 +248,7 @@ class World:
         return left
 
 
-def _with_after(record: RankRecord, after: After) -> RankRecord:
+def _with_after(record: RankResult, after: After) -> RankResult:
     return msgspec.structs.replace(
         record, leaks=after.leaks, unhealthy=after.unhealthy, leak_kinds=after.kinds
     )

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from cp_matrix.results import TensorError
+from cp_matrix.record.results import TensorError
 
 T = TypeVar("T")
 

@@ -32,7 +32,7 @@ def run_launch(folder: Path) -> None:
     try:
         failed = _launch(box)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the driver must learn that the launch is over
-        from cp_matrix.worker.record import clean
+        from cp_matrix.worker.error_text import clean
 
         traceback.print_exc()
         box.put_ended(Ended({}, clean(f"{type(error).__name__}: {error}")))
@@ -53,7 +53,7 @@ def _launch(box: Mailbox) -> dict[int, int]:
         min_nodes=1,
         max_nodes=1,
         nproc_per_node=spec.world_size,
-        run_id=spec.launch,
+        run_id=spec.name,
         rdzv_backend="c10d",
         rdzv_endpoint=str(folder / "rendezvous"),
         rdzv_configs={"store_type": "file"},

@@ -25,6 +25,7 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
 from cp_matrix.worker import services
+from cp_matrix.worker.error_text import LEAK_LIMIT, message_of, shortened
 from cp_matrix.worker.leaks import (
     CHILD_PROCESSES,
     PROCESS_GROUPS,
@@ -36,7 +37,6 @@ from cp_matrix.worker.leaks import (
     Restoring,
     environment_variable,
 )
-from cp_matrix.worker.record import LEAK_LIMIT, message_of, shortened
 from cp_matrix.worker.settings import SETTINGS
 from cp_matrix.worker.watch import states_of
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-
-from typing_extensions import Self
+from typing import Self
 
 PROCESS_GROUPS = "process groups"
 CHILD_PROCESSES = "child processes"

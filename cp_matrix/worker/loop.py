@@ -23,11 +23,11 @@ from typing import Any
 import msgspec
 
 from cp_matrix.facts.nccl import HOW_TO_SHARE, SHARES_GPUS, loaded_version, too_old
-from cp_matrix.mailbox import After, Isolation, LaunchSpec, Mailbox, Order, Ready
-from cp_matrix.results import LogSpan, RankRecord
+from cp_matrix.mailbox import After, Isolation, Mailbox, Order, Ready, WorldSpec
+from cp_matrix.record.results import LogSpan, RankResult
+from cp_matrix.worker.error_text import LEAK_LIMIT, clean, rank_error, shortened, storable, traceback_of
 from cp_matrix.worker.leaks import RANDOM_NUMBERS, Restoring
 from cp_matrix.worker.ranklog import RankLog
-from cp_matrix.worker.record import LEAK_LIMIT, clean, rank_error, shortened, storable, traceback_of
 from cp_matrix.worker.signals import StackDumps
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -99,12 +99,12 @@ def _waits(longest: float) -> Iterator[None]:
 
 
 class Rank:
-    """One rank of one launch, after it has joined its process group."""
+    """One rank of one world, after it has joined its process group."""
 
     def __init__(
         self,
         box: Mailbox,
-        spec: LaunchSpec,
+        spec: WorldSpec,
         log: RankLog,
         world: Any,
         suite: CaseFunction,
@@ -124,8 +124,7 @@ class Rank:
             order = self._next_order(number)
             if not order.case:
                 return
-            healthy = self._carry_out(number, order)
-            self.box.mark_gate(number, self.world.rank, go=healthy)
+            self._carry_out(number, order)
             self._meet_others(number)
             number += 1
 
@@ -149,7 +148,7 @@ class Rank:
         while True:
             signal.pause()
 
-    def _carry_out(self, number: int, order: Order) -> bool:
+    def _carry_out(self, number: int, order: Order) -> None:
         import torch
 
         from cp_matrix.worker import isolation
@@ -188,7 +187,7 @@ class Rank:
         if error is not None:
             self.log.write(traceback_of(error))
         self.log.flush()
-        record = RankRecord(
+        record = RankResult(
             case=order.case,
             attempt=order.attempt,
             rank=rank,
@@ -219,8 +218,7 @@ class Rank:
             leaks += watch.compare(restoring)
         shown_leaks = tuple(shortened(clean(leak), LEAK_LIMIT) for leak in leaks)
         kinds = tuple(clean(leak.kind) for leak in leaks)
-        self.box.put_after(number, rank, After(shown_leaks, unhealthy, kinds))
-        return record.ok and not unhealthy
+        self.box.put_after(number, rank, After(shown_leaks, unhealthy, kinds), go=record.ok and not unhealthy)
 
 
 def _refuse_unfinished(returned: object) -> None:
@@ -235,8 +233,8 @@ def _refuse_unfinished(returned: object) -> None:
 
 
 def _with_figures(
-    record: RankRecord, context: Any, error: BaseException | None, peak: int | None
-) -> RankRecord:
+    record: RankResult, context: Any, error: BaseException | None, peak: int | None
+) -> RankResult:
     """The record with what came of the case. The case may have put anything into the context."""
     return msgspec.structs.replace(
         record,
@@ -249,7 +247,7 @@ def _with_figures(
     )
 
 
-def _device(spec: LaunchSpec, rank: int) -> Any:
+def _device(spec: WorldSpec, rank: int) -> Any:
     """This rank's device, with CUDA narrowed to the devices of the world before its first use."""
     import torch
 
@@ -268,7 +266,7 @@ def _check_nccl() -> None:
         raise SharedGpuError(f"sharing a GPU {too_old(shown)}. {HOW_TO_SHARE}")
 
 
-def _join(box: Mailbox, spec: LaunchSpec, rank: int, device: Any) -> Any:
+def _join(box: Mailbox, spec: WorldSpec, rank: int, device: Any) -> Any:
     """Make the process group over a file in the mailbox, and prove that the ranks can talk."""
     import torch
     import torch.distributed as dist
@@ -295,10 +293,10 @@ def _join(box: Mailbox, spec: LaunchSpec, rank: int, device: Any) -> Any:
 
 
 def main(folder: str) -> None:
-    """Be one rank of the launch described in ``folder``.
+    """Be one rank of the world described in ``folder``.
 
     Args:
-        folder: the launch's mailbox.
+        folder: the world's mailbox.
     """
     inherited_torch = "torch" in sys.modules
     die_with_parent()
@@ -328,7 +326,7 @@ def main(folder: str) -> None:
 
 
 def _start(
-    box: Mailbox, spec: LaunchSpec, rank: int, inherited_torch: bool
+    box: Mailbox, spec: WorldSpec, rank: int, inherited_torch: bool
 ) -> tuple[Any, CaseFunction, Ready]:
     import torch
 
@@ -339,7 +337,7 @@ def _start(
         torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", "1"))))
     suite = load_suite(spec.suite)
     world = _join(box, spec, rank, device)
-    return world, suite, Ready(os.getpid(), str(device), inherited_torch)
+    return world, suite, Ready(str(device), inherited_torch)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
+from cp_matrix.worker.error_text import message_of
 from cp_matrix.worker.leaks import MEMORY, RANDOM_NUMBERS, Leak, Restoring
-from cp_matrix.worker.record import message_of
 
 #: Bytes more that a process may hold after a case without a word: allocators round up and libraries load.
 UNREMARKABLE = 16 * 2**20

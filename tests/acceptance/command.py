@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -17,8 +18,8 @@ from typing import TypeVar
 import junitparser
 import msgspec
 
-from cp_matrix import events
-from cp_matrix.results import CaseResult, Verdict
+from cp_matrix.record import events
+from cp_matrix.record.results import CaseResult, Verdict
 from cp_matrix.run import processes
 
 T = TypeVar("T")
@@ -128,6 +129,12 @@ class Running:
 
     def wait_for_case(self, case: str) -> events.CaseStarted:
         return self.wait_for(events.CaseStarted, lambda event: event.case == case)
+
+    def ranks(self) -> list[int]:
+        """The processes of the first world that is ready, by rank."""
+        ready = self.wait_for(events.WorldReady)
+        paths = (self.folder / "worlds" / ready.world / "ranks").glob("*.pid")
+        return [json.loads(path.read_bytes())["pid"] for path in sorted(paths)]
 
     def processes(self) -> list[int]:
         """Living processes that belong to the run, besides the command itself and its reaper."""

@@ -99,11 +99,11 @@ def test_ctrl_c_keeps_the_best_answer_and_resume_runs_nothing_twice(
     folder = next(path.parent for path in answers if json.loads(path.read_bytes())["victim"] == "t[victim]")
     shutil.rmtree(folder)
     running = here.start("bisect", "t[victim]", "--jobs", "1")
-    probes = folder / "probes.jsonl"
-    eventually(lambda: probes.exists() and probes.read_bytes().count(b"\n") >= 5, "some probes")
+    trials = folder / "trials.jsonl"
+    eventually(lambda: trials.exists() and trials.read_bytes().count(b"\n") >= 5, "some trials")
     running.send(signal.SIGINT)
     stopped = running.finish()
-    known = probes.read_bytes().count(b"\n")
+    known = trials.read_bytes().count(b"\n")
     resumed = json.loads(here.command("bisect", "t[victim]", "--resume", "--json").out)
     started = resumed["worlds"] - sum(resumed["runs"].values())
     assert (stopped.exit_code, "the best answer so far" in stopped.out, resumed["found"], started) == (

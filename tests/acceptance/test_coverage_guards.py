@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from command import Project
 
-from cp_matrix import events
+from cp_matrix.record import events
 
 SKIPPING = """
 suite: simple:run
@@ -55,7 +55,7 @@ def test_a_run_with_everything_skipped_exits_with_5(project: Project) -> None:
 
 def test_a_run_with_everything_skipped_starts_nothing(project: Project) -> None:
     finished = project.run(skipping(project), "t[passes2]")
-    assert not [event for event in finished.events if isinstance(event, events.LaunchStarted)]
+    assert not [event for event in finished.events if isinstance(event, events.WorldStarted)]
 
 
 def test_a_world_larger_than_the_machine_is_skipped_with_the_reason(project: Project) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from command import Finished, Project, command_of
 
-from cp_matrix import events
-from cp_matrix.results import Attempt, Verdict
+from cp_matrix.record import events
+from cp_matrix.record.results import Attempt, Verdict
 
 FAULTS = Path(__file__).parent / "suites" / "faults.py"
 
@@ -194,7 +194,7 @@ def test_a_segmentation_fault_leaves_its_stack_in_the_log(faults: Finished) -> N
 
 def test_the_line_of_a_segmentation_fault_is_shown(faults: Finished) -> None:
     line = FAULTS.read_text().splitlines().index("        ctypes.string_at(0)") + 1
-    words = attempt(faults, "segfaults").last_words
+    words = attempt(faults, "segfaults").fatal_reports
     assert (list(words), f'faults.py", line {line} in segfaults' in words[1]) == ([1], True)
     assert (
         "rank 1 died here:\nFatal Python error: Segmentation fault" in (faults.run / "junit.xml").read_text()
@@ -240,12 +240,12 @@ def test_what_a_case_started_is_gone_after_the_run(faults: Finished, what: str) 
 
 @pytest.mark.parametrize("what", ["destroys_group", "destroys_group_on_one_rank"])
 def test_a_world_without_its_process_group_is_replaced(faults: Finished, what: str) -> None:
-    worlds = [faults.results[f"fault[{what}-{then}]"].attempts[0].launch for then in ("does", "clean")]
+    worlds = [faults.results[f"fault[{what}-{then}]"].attempts[0].world for then in ("does", "clean")]
     assert worlds[0] != worlds[1]
 
 
 def test_a_case_that_leaves_only_state_keeps_its_world(faults: Finished) -> None:
-    worlds = [faults.results[f"fault[changes_dtype-{then}]"].attempts[0].launch for then in ("does", "clean")]
+    worlds = [faults.results[f"fault[changes_dtype-{then}]"].attempts[0].world for then in ("does", "clean")]
     assert worlds[0] == worlds[1]
 
 

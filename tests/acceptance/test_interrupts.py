@@ -7,8 +7,8 @@ import signal
 import pytest
 from command import Finished, Project, Running, command_of, eventually
 
-from cp_matrix import events
-from cp_matrix.results import Verdict
+from cp_matrix.record import events
+from cp_matrix.record.results import Verdict
 
 #: One world runs the first two; the last ones wait in the queue.
 CASES = ("passes1", "sleeps", "passes2", "passes3")
@@ -64,7 +64,7 @@ def test_ctrl_c_still_shows_the_closing(once: Finished) -> None:
 
 def test_ctrl_c_leaves_no_process(project: Project) -> None:
     run = running(project)
-    ranks = run.wait_for(events.LaunchReady).pids
+    ranks = run.ranks()
     run.send(signal.SIGINT)
     finished = run.finish()
     assert (finished.exit_code, run.processes(), [command_of(pid) for pid in ranks]) == (130, [], ["", ""])
@@ -90,7 +90,7 @@ def test_ctrl_c_twice_ends_at_once_without_any_process(project: Project) -> None
 
 def test_ctrl_c_while_worlds_start_ends_in_order(project: Project) -> None:
     run = project.start("run", "--plain", project.cases("passes"))
-    run.wait_for(events.LaunchStarted)
+    run.wait_for(events.WorldStarted)
     run.send(signal.SIGINT)
     finished = run.finish()
     verdicts = finished.verdicts

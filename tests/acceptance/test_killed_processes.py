@@ -8,8 +8,7 @@ import signal
 import pytest
 from command import Finished, Project, Running, command_of, eventually
 
-from cp_matrix import events
-from cp_matrix.results import Verdict
+from cp_matrix.record.results import Verdict
 from cp_matrix.run import processes
 
 CASES = ("passes1", "waits_once", "passes2")
@@ -38,7 +37,7 @@ def victim(run: Running, kind: str) -> int:
         return host
     if kind == "fork server":
         return next(pid for pid in processes.children(host) if is_fork_server(pid))
-    return run.wait_for(events.LaunchReady).pids[1]
+    return run.ranks()[1]
 
 
 @pytest.mark.parametrize("kind", ["host", "fork server", "rank"])
@@ -74,7 +73,7 @@ class Killed:
     def __init__(self, project: Project) -> None:
         self.project = project
         run = waiting(project)
-        self.ranks = run.wait_for(events.LaunchReady).pids
+        self.ranks = run.ranks()
         run.send(signal.SIGKILL)
         self.finished: Finished = run.finish()
         self.left = run.processes

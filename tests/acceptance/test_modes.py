@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from command import Finished, Project
 
-from cp_matrix.results import Verdict
+from cp_matrix.record.results import Verdict
 
 MIXED = ("passes1", "fails", "passes2", "dies", "passes3", "leaves", "passes4")
 MODES = {
@@ -45,9 +45,9 @@ def test_every_mode_exits_alike(runs: dict[str, Finished], mode: str) -> None:
 
 
 def test_a_batch_size_of_1_gives_each_case_a_world(runs: dict[str, Finished]) -> None:
-    assert len({one.attempts[0].launch for one in runs["one"].results.values()}) == len(MIXED)
+    assert len({one.attempts[0].world for one in runs["one"].results.values()}) == len(MIXED)
 
 
 def test_a_batch_size_of_2_gives_no_world_a_third_case(runs: dict[str, Finished]) -> None:
-    worlds = [one.attempts[0].launch for one in runs["two"].results.values()]
+    worlds = [one.attempts[0].world for one in runs["two"].results.values()]
     assert max(map(worlds.count, worlds)) == 2

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from command import Finished, Project
 
-from cp_matrix.results import Verdict
+from cp_matrix.record.results import Verdict
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from command import Finished, Project
 
-from cp_matrix import events
-from cp_matrix.results import Verdict
+from cp_matrix.record import events
+from cp_matrix.record.results import Verdict
 
 PLANTED = Path(__file__).parent / "suites" / "planted.py"
 IN_ONE_WORLD = ("--batch-size", "all", "--jobs", "1")
@@ -43,7 +43,7 @@ def order(run: Finished) -> list[str]:
 
 
 def worlds(run: Finished) -> list[str]:
-    return [event.launch for event in run.events if isinstance(event, events.LaunchStarted)]
+    return [event.world for event in run.events if isinstance(event, events.WorldStarted)]
 
 
 def test_with_isolation_off_what_a_case_leaves_meets_the_next_one(kept: Finished) -> None:

@@ -7,8 +7,6 @@ import signal
 import pytest
 from command import Finished, Project, command_of
 
-from cp_matrix import events
-
 CASES = ("passes1", "fails", "passes2", "dies")
 
 
@@ -35,7 +33,7 @@ def test_both_are_complete(both: list[Finished]) -> None:
 def test_the_end_of_one_does_not_touch_the_other(project: Project) -> None:
     first = project.start("run", "--plain", project.cases("sleeps", matrix="long"))
     first.wait_for_case("long[sleeps]")
-    ranks = first.wait_for(events.LaunchReady).pids
+    ranks = first.ranks()
     project.run(project.cases("passes", matrix="short"))
     alive = [command_of(pid) != "" for pid in ranks]
     first.send(signal.SIGINT)

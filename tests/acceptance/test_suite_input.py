@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from command import Finished, Project
 
-from cp_matrix.results import Verdict
+from cp_matrix.record.results import Verdict
 
 #: What is wrong with a suite, its text, and what is said of its cases.
 SUITES = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from cp_matrix.suites.reference import oracle, sequences
+from cp_matrix.suites.reference import dense, sequences
 from cp_matrix.suites.reference.a2a import a2a, a2a_p2p
 from cp_matrix.suites.reference.all_gather import AllGather
 from cp_matrix.suites.reference.block import Attention
@@ -59,7 +59,7 @@ class Answer:
     k: torch.Tensor
     v: torch.Tensor
     dout: torch.Tensor
-    expected: oracle.Gradients
+    expected: dense.Gradients
 
 
 def problem_of(params: Mapping[str, Any]) -> Problem:
@@ -122,7 +122,7 @@ def solve(problem: Problem, context: Context) -> Answer:
         )
     with context.phase("reference"):
         what = problem.attention
-        expected = oracle.gradients(
+        expected = dense.gradients(
             q, k, v, dout,
             sequences=what.sequences, causal=what.causal, window=what.window, scale=what.scale,
         )  # fmt: skip
@@ -181,7 +181,7 @@ def run_case(params: Mapping[str, Any], context: Context) -> None:
     with context.phase("cp"):
         scheme = scheme_of(params["cp_comm_type"], attention, context)
         out = attend(q, k, v, scheme=scheme, layout=layout)
-        # The gradient of this sum with respect to ``out`` is exactly ``dout``; `oracle` says why a scalar.
+        # The gradient of this sum with respect to ``out`` is exactly ``dout``; `dense` says why a scalar.
         dq, dk, dv = torch.autograd.grad((out * dout).sum(), (q, k, v))
     with context.phase("compare"):
         atol, rtol = TOLERANCES[problem.dtype]

@@ -1,0 +1,180 @@
+"""The run folder: everything that is known of a run, written as it happens.
+
+::
+
+    reports/<time>-<id>/
+        plan.json         every case and its decision
+        environment.json  versions, devices, command line
+        events.jsonl      the event stream
+        results/<hash>.json   one verdict a case, with its attempts
+        logs/<world>/     one log a rank, and the launcher's
+        worlds/<world>/   the mailboxes of living worlds
+        junit.xml, summary.md
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from cp_matrix.errors import ExitCode, RunFolderError
+from cp_matrix.mailbox import write_atomically
+from cp_matrix.plan import plan
+from cp_matrix.plan.plan import Plan
+from cp_matrix.record import events
+from cp_matrix.record.results import CaseResult
+
+
+class RunFolderLostError(RunFolderError):
+    """The run folder could not be written while the run was going on."""
+
+    exit_code = ExitCode.INTERNAL
+
+
+class RunFolder:
+    """A run folder that is being written."""
+
+    def __init__(self, path: Path, events_file: IO[bytes]) -> None:
+        self.path = path
+        self._events = events_file
+
+    @property
+    def run_id(self) -> str:
+        return self.path.name
+
+    @classmethod
+    def create(cls, reports: Path, the_plan: Plan, environment: Mapping[str, Any]) -> RunFolder:
+        """Make the folder, with the plan and the environment in it, and point ``latest`` at it.
+
+        Raises:
+            RunFolderError: it cannot be made or written.
+        """
+        name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+        path = reports.absolute() / name
+        if not _is_text(path):
+            raise RunFolderError(
+                "the path of the run folder is no UTF-8 text, which its records have to be",
+                where=os.fsencode(path).decode(errors="backslashreplace"),
+                hint="Name another folder with --out DIR.",
+            )
+        latest = reports.absolute() / "latest"
+        if latest.is_dir() and not latest.is_symlink():
+            raise RunFolderError(
+                "is a folder, where a link to the newest run is to be",
+                where=str(latest),
+                hint="Move it away, or name another folder with --out DIR.",
+            )
+        try:
+            for part in ("results", "logs", "worlds"):
+                (path / part).mkdir(parents=True)
+            plan.dump(the_plan, path / "plan.json")
+            write_atomically(
+                path / "environment.json", json.dumps(environment, indent=2, default=str).encode()
+            )
+            events_file = (path / "events.jsonl").open("ab", buffering=0)
+            _point_latest(reports.absolute(), name)
+        except OSError as error:
+            raise RunFolderError(
+                f"the run folder cannot be written: {error.strerror or error}",
+                where=str(path),
+                hint="Name a folder that can be written with --out DIR.",
+            ) from error
+        return cls(path, events_file)
+
+    def append(self, event: events.Event) -> None:
+        """Write one event.
+
+        Raises:
+            RunFolderLostError: it cannot be written.
+        """
+        data = events.encode(event)
+        try:
+            written = self._events.write(data)
+        except OSError as error:
+            raise self._lost(error) from error
+        if written != len(data):
+            raise self._lost(OSError(f"only {written} of {len(data)} bytes were written"))
+
+    def put_result(self, result: CaseResult) -> None:
+        """Write the verdict of one case.
+
+        Raises:
+            RunFolderLostError: it cannot be written.
+        """
+        with self.needed():
+            write_atomically(self.path / "results" / f"{result.hash}.json", msgspec.json.encode(result))
+
+    @contextmanager
+    def needed(self) -> Iterator[None]:
+        """Make an error about a file in this folder one about the folder.
+
+        Raises:
+            RunFolderLostError: instead of the OSError.
+        """
+        try:
+            yield
+        except OSError as error:
+            if isinstance(error.filename, str) and Path(error.filename).is_relative_to(self.path):
+                raise self._lost(error) from error
+            raise
+
+    def _lost(self, error: OSError) -> RunFolderLostError:
+        return RunFolderLostError(
+            f"the run folder cannot be written: {error.strerror or error}",
+            where=str(self.path),
+            hint="The run was ended; what had no verdict was not run. Make room, or name another --out DIR.",
+        )
+
+    def logs_of(self, world: str) -> Path:
+        """The folder of a world's logs, made on first use."""
+        path = self.path / "logs" / world
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def close(self) -> None:
+        self._events.close()
+
+
+def _is_text(path: Path) -> bool:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _point_latest(reports: Path, name: str) -> None:
+    temporary = reports / f".latest.{os.getpid()}"
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(name, target_is_directory=True)
+    temporary.replace(reports / "latest")
+
+
+class Durations:
+    """How long cases took in earlier runs of these reports: seconds by case hash."""
+
+    def __init__(self, reports: Path) -> None:
+        self._path = reports / "durations.json"
+
+    def read(self) -> dict[str, float]:
+        """Empty where there are none, or where they cannot be read: they only order the work."""
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=dict[str, float])
+        except (OSError, msgspec.MsgspecError):
+            return {}
+
+    def add(self, seconds: Mapping[str, float]) -> None:
+        """Remember these, beside those of other cases.
+
+        Raises:
+            OSError: they cannot be written.
+        """
+        write_atomically(self._path, msgspec.json.encode(self.read() | dict(seconds)))

@@ -1,0 +1,116 @@
+"""What an attempt shows of a failure: whose error, whose stacks, which numbers, where the logs are.
+
+The order is the order in which people need it: the failing rank first, then who was stuck where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from cp_matrix.record.results import Attempt, RankResult, TensorError
+from cp_matrix.report.first_failure import culprit, untold_exits
+from cp_matrix.report.text import cap, first_line, one_line
+
+LINE_LIMIT = 1000
+
+
+def error_line(attempt: Attempt) -> str:
+    """One clean line: the failing rank's error, or how the attempt ended without one."""
+    record = culprit(attempt)
+    if record is not None and record.error is not None:
+        error = record.error
+        name, message = error.type or "error", first_line(error.message)
+        line = f"{name}: {message}" if message else name
+        return one_line(f"{line} [rank {record.rank}]", LINE_LIMIT)
+    if attempt.reason.strip():
+        return one_line(first_line(attempt.reason), LINE_LIMIT)
+    ends = ", ".join(f"rank {rank} ended by {how}" for rank, how in sorted(attempt.exits.items()))
+    return one_line(ends or attempt.outcome.value, LINE_LIMIT)
+
+
+def details(attempt: Attempt, folder: Path, limit: int) -> str:
+    """Everything known of a failed attempt as clean text of at most ``limit`` bytes."""
+    first = culprit(attempt)
+    sections = [_opening(attempt, first, limit // 2)]
+    others = [record for record in attempt.ranks if record is not first and record.error is not None]
+    share = limit // 4 // max(1, len(attempt.stacks) + len(attempt.fatal_reports) + len(others))
+    for rank, words in sorted(attempt.fatal_reports.items()):
+        sections.append(f"rank {rank} died here:\n{cap(words, share)}")
+    for rank, stack in sorted(attempt.stacks.items()):
+        sections.append(f"rank {rank} was still inside the case; its stack:\n{cap(stack, share)}")
+    for record in others:
+        if record.error is not None:
+            sections.append(f"rank {record.rank} failed as well:\n{cap(record.error.traceback, share)}")
+    if exits := untold_exits(attempt):
+        sections.append("\n".join(f"rank {rank} ended: {how}" for rank, how in sorted(exits.items())))
+    if attempt.logs:
+        sections.append(
+            "logs:\n"
+            + "\n".join(f"  rank {rank}: {folder / log}" for rank, log in sorted(attempt.logs.items()))
+        )
+    if table := metrics_table(attempt.ranks):
+        sections.append(table)
+    sections.extend(_history(attempt))
+    return cap("\n\n".join(section.strip("\n") for section in sections), limit)
+
+
+def metrics_table(ranks: Iterable[RankResult]) -> str:
+    """Aligned lines, one a rank and tensor: errors, tolerances and whether they hold; or empty."""
+    header = ("rank", "tensor", "max abs", "RMSE", "atol", "rtol", "RMSE bound", "")
+    rows = [
+        (
+            str(record.rank),
+            one_line(metric.name, 40),
+            _number(metric.max_abs, "not finite"),
+            _number(metric.rmse, "not finite"),
+            _number(metric.atol, "-"),
+            _number(metric.rtol, "-"),
+            _number(metric.rmse_bound, "-"),
+            "ok" if metric.ok else "MISMATCH",
+        )
+        for record in sorted(ranks, key=lambda record: record.rank)
+        for metric in record.metrics
+    ]
+    if not rows:
+        return ""
+    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in (header, *rows)
+    )
+
+
+def worst(ranks: Iterable[RankResult]) -> dict[str, TensorError]:
+    """For each tensor, the record of the rank farthest from the reference; not finite is farthest."""
+    farthest: dict[str, TensorError] = {}
+    for record in ranks:
+        for metric in record.metrics:
+            known = farthest.get(metric.name)
+            if known is None or _distance(metric) > _distance(known):
+                farthest[metric.name] = metric
+    return farthest
+
+
+def _opening(attempt: Attempt, first: RankResult | None, limit: int) -> str:
+    if first is not None and first.error is not None:
+        return cap(first.error.traceback or error_line(attempt), limit)
+    return cap(attempt.reason or error_line(attempt), limit)
+
+
+def _history(attempt: Attempt) -> list[str]:
+    lines = [
+        f"rank {record.rank} leaked: {'; '.join(record.leaks)}" for record in attempt.ranks if record.leaks
+    ]
+    if attempt.position:
+        before = "one other case" if attempt.position == 1 else f"{attempt.position} other cases"
+        lines.append(f"in world {attempt.world}, after {before}")
+    return ["\n".join(lines)] if lines else []
+
+
+def _distance(metric: TensorError) -> float:
+    return float("inf") if metric.max_abs is None else metric.max_abs
+
+
+def _number(value: float | None, missing: str) -> str:
+    return missing if value is None else f"{value:.3g}"

@@ -1,0 +1,49 @@
+"""What a verdict rests on: which attempt, and which rank of it. Every report asks here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cp_matrix.record.results import Attempt, CaseResult, RankResult, Verdict
+from cp_matrix.report.text import first_line
+
+
+def deciding(result: CaseResult, attempts: Sequence[Attempt]) -> Attempt | None:
+    """The attempt that explains a result: the last that ended like it, else the last bad one."""
+    alike = [attempt for attempt in attempts if attempt.outcome is result.verdict]
+    bad = [attempt for attempt in attempts if attempt.outcome.is_bad]
+    return next((group[-1] for group in (alike, bad, attempts) if group), None)
+
+
+def culprit(attempt: Attempt) -> RankResult | None:
+    """The record with the error that explains an attempt; None where its ``reason`` says more.
+
+    A rank was lost, for example, and the others left only the errors that this gave them.
+    """
+    wrong = sorted(
+        (record for record in attempt.ranks if record.error is not None),
+        key=lambda record: (record.started + record.seconds, record.rank),
+    )
+    if attempt.rank is None:
+        return wrong[0] if wrong else None
+    named = next((record for record in wrong if record.rank == attempt.rank), None)
+    return named or (wrong[0] if wrong and not attempt.reason else None)
+
+
+def untold_exits(attempt: Attempt) -> dict[int, str]:
+    """How lost ranks ended, without the one whose end is the attempt's ``reason`` already."""
+    told = attempt.exits.get(attempt.rank) if attempt.rank is not None else None
+    if told is None or told not in attempt.reason or culprit(attempt) is not None:
+        return attempt.exits
+    return {rank: how for rank, how in attempt.exits.items() if rank != attempt.rank}
+
+
+def found_later(result: CaseResult, attempt: Attempt) -> str:
+    """What the reason of a result says beyond that of the attempt it rests on, on one line or empty."""
+    reason, known = first_line(result.reason), first_line(attempt.reason)
+    return "" if reason == known else reason.removeprefix(f"{known}; ")
+
+
+def passes_alone(result: CaseResult, attempts: Sequence[Attempt]) -> bool:
+    """Whether a failed case passed when it was run once more alone: an earlier case is to blame."""
+    return result.verdict is Verdict.FAILED and bool(attempts) and attempts[-1].outcome is Verdict.PASSED

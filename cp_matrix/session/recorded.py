@@ -1,0 +1,116 @@
+"""Cases as a recorded run had them: chosen from its folder instead of from the matrix files."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cp_matrix.cli.options import Chosen, Request
+from cp_matrix.errors import RunFolderError, UsageError
+from cp_matrix.matrix import find
+
+if TYPE_CHECKING:
+    from cp_matrix.mailbox import WorldSpec
+    from cp_matrix.matrix.case import Case
+    from cp_matrix.record.worlds import RecordedWorld
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A recorded run to be run again.
+
+    Attributes:
+        chosen: its cases that are to be run, on this machine.
+        lists: for each world, its cases in the order it took them.
+        spec: what its first world was started with.
+        matrices: paths of its matrices by name.
+    """
+
+    chosen: Chosen
+    lists: tuple[tuple[Case, ...], ...]
+    spec: WorldSpec
+    matrices: Mapping[str, str]
+
+
+def choose_replay(request: Request, replayed: str, reports: Path) -> Replay:
+    """The worlds meant by ``RUN`` or ``RUN:WORLD``, with the cases that the request selects from them.
+
+    Raises:
+        RunFolderError: there is no such run, or it cannot be read.
+        UsageError: it has no such world, or the request does not fit a recorded run.
+        SelectionError: a selector matches none of its cases.
+    """
+    from cp_matrix.plan.selection import Selection, select
+    from cp_matrix.record.reading import load, resolve
+    from cp_matrix.record.worlds import recorded_environment, recorded_worlds, world_spec
+
+    name, _, world = replayed.partition(":")
+    folder = resolve(name, reports)
+    record = load(folder)
+    worlds = recorded_worlds(record)
+    if world and world not in worlds:
+        known = ", ".join(list(worlds)[:20]) or "none"
+        raise UsageError(f"no world {world} in {folder}", hint=f"Worlds that took cases: {known}.")
+    if not worlds:
+        raise RunFolderError("no world of this run took a case", where=str(folder))
+    words = find.sort_words(request.words)
+    if words.matrices or request.essential:
+        raise UsageError("--replay takes its cases from the run; name no matrix and no subset")
+    selection = Selection(words.cases, request.keyword, request.tests, request.params)
+    selected = {planned.case.id for planned in select(record.plan, selection).cases}
+    lists = _lists([worlds[world]] if world else list(worlds.values()), not world, record.plan.runnable)
+    lists = [kept for cases in lists if (kept := [case for case in cases if case.id in selected])]
+    if not lists:
+        raise UsageError("no world of this run took a selected case")
+    spec = world_spec(folder, world or next(iter(worlds)))
+    request = same_device(request, spec)
+    wanted = {case.id for cases in lists for case in cases}
+    plan = record.plan.keep(position for position, case_id in enumerate(record.plan.ids) if case_id in wanted)
+    matrices: Mapping[str, str] = recorded_environment(folder).get("matrices", {})
+    named = matrix_words(matrices)
+    chosen = Chosen((), _facts(request), plan, dataclasses.replace(request, words=()), named)
+    return Replay(chosen, tuple(map(tuple, lists)), spec, matrices)
+
+
+def _lists(worlds: list[RecordedWorld], first_tries: bool, cases: tuple[Case, ...]) -> list[list[Case]]:
+    # Retries follow by themselves when a whole run is replayed.
+    by_id = {case.id: case for case in cases}
+    return [
+        [by_id[attempt.case] for attempt in world.attempts if not first_tries or attempt.number == 1]
+        for world in worlds
+    ]
+
+
+def same_device(request: Request, spec: WorldSpec) -> Request:
+    """The request on the kind of device a recorded world had, unless it says which."""
+    if request.device == "auto" and set(spec.devices) == {"cpu"}:
+        return dataclasses.replace(request, device="cpu")
+    return request
+
+
+def _facts(request: Request) -> Mapping[str, Any]:
+    from cp_matrix.facts.probe import probe
+
+    return probe(device=request.device, ranks_per_gpu=request.ranks_per_gpu)
+
+
+def matrix_words(matrices: Mapping[str, str]) -> tuple[str, ...]:
+    """How a command line here names these matrices (paths by name); nothing for the default ones."""
+    from cp_matrix.matrix.schema import load
+
+    shipped = {name: str(path.resolve()) for name, path in find.shipped().items()}
+    resolved = {name: str(Path(path).resolve()) for name, path in matrices.items()}
+    default = {name for name, path in find.shipped().items() if load(path).default}
+    if resolved and {name: shipped.get(name) for name in default} == resolved:
+        return ()
+    return tuple(
+        name if shipped.get(name) == path else _typed_here(Path(path)) for name, path in resolved.items()
+    )
+
+
+def _typed_here(path: Path) -> str:
+    here = Path.cwd().resolve()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)

@@ -1,0 +1,77 @@
+"""The command line that shows a failure again, with which a bisection ends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cp_matrix.bisect.history import once
+from cp_matrix.session.recorded import matrix_words
+
+if TYPE_CHECKING:
+    from cp_matrix.bisect.history import History
+    from cp_matrix.cli.options import Chosen
+    from cp_matrix.matrix.case import Case
+
+#: How likely a command is to show a failure that does not happen every time.
+_SHOWN = 0.998
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """How the failure of one history is shown again.
+
+    Attributes:
+        chosen: the tests of its world as the matrix has them now; without a matrix, as the run had them.
+        timeout: seconds a case may take, where it is not what the case declares.
+    """
+
+    history: History
+    chosen: Chosen
+    timeout: float | None
+
+    def words(self, cases: Sequence[Case], rate: float) -> tuple[str, ...]:
+        """The command line that runs these cases in this order, often enough for their rate of failure."""
+        words = ["cp-matrix", "run", *self._which(cases, rate)]
+        if self.history.attempt.outcome.value == "crashed":
+            words += ["--retries", "0"]
+        if self.timeout is not None:
+            words += ["--timeout", f"{self.timeout:g}"]
+        if 0 < rate < 1:
+            often = math.ceil(math.log(1 - _SHOWN) / math.log(1 - rate))
+            words += ["--repeat", str(max(often, 2)), "--until-fail"]
+        return tuple(words)
+
+    def _which(self, cases: Sequence[Case], rate: float) -> list[str]:
+        spec = self.history.spec
+        first = [once(case) for case in cases]
+        if not self._are_declared(first):
+            names = dict.fromkeys(case.id for case in cases)
+            return ["--replay", f"{self.history.folder}:{self.history.attempt.world}", *names]
+        matrices: Mapping[str, str] = self.history.environment.get("matrices", {})
+        words = [*matrix_words(matrices), *(case.hash for case in first)]
+        if any(case.variant for case in cases):
+            words += ["--variant", "all"]
+        if len(cases) > 1 or rate < 1:
+            words.append("--in-order")
+        if spec.isolation.value != "restore":
+            words += ["--isolation", spec.isolation.value]
+        if spec.seed != 1234:
+            words += ["--seed", str(spec.seed)]
+        if self.chosen.facts["device"] == "cpu" and self.chosen.facts["gpu_count"]:
+            words += ["--device", "cpu"]
+        return words
+
+    def _are_declared(self, cases: Sequence[Case]) -> bool:
+        """Whether the matrix still has these cases, as they were in the run."""
+        if not self.chosen.matrices:
+            return False
+        wanted = {case.id for case in cases}
+        places = [place for place, case_id in enumerate(self.chosen.plan.ids) if case_id in wanted]
+        declared = [self.chosen.plan.cases[place] for place in places]
+        now = {(one.case.matrix, one.case.id): one for one in declared if one.skip is None}
+        return all(
+            (one := now.get((case.matrix, case.id))) is not None and one.case == case for case in cases
+        )

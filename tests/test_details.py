@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from cp_matrix.record.results import Attempt, CaseResult, RankError, RankResult, TensorError, Verdict
+from cp_matrix.report.details import details, error_line, metrics_table, worst
+
+CASE = "t[a]"
+
+
+def record(rank: int, *, error: str | None = None, started: float = 0.0, **more: object) -> RankResult:
+    raised = None if error is None else RankError("ValueError", error, f"Traceback of rank {rank}\n")
+    return RankResult(CASE, 1, rank, error is None, started, 1.0, raised, **more)  # type: ignore[arg-type]
+
+
+def attempt(outcome: Verdict, number: int = 1, **more: object) -> Attempt:
+    return Attempt(CASE, number, "w0001", outcome, 0.0, 1.0, **more)  # type: ignore[arg-type]
+
+
+def result(verdict: Verdict) -> CaseResult:
+    return CaseResult(CASE, "0" * 12, verdict)
+
+
+def tensor(name: str, max_abs: float | None) -> TensorError:
+    return TensorError(name, max_abs, max_abs, 1e-5, 1e-5, None, max_abs is not None)
+
+
+def test_a_survivor_is_not_blamed_for_a_rank_that_was_lost() -> None:
+    lost = attempt(
+        Verdict.CRASHED, rank=0, reason="rank 0: SIGKILL", ranks=(record(1, error="connection closed"),)
+    )
+    assert error_line(lost) == "rank 0: SIGKILL"
+
+
+def test_the_error_line_starts_with_the_failing_ranks_error() -> None:
+    failed = attempt(Verdict.FAILED, rank=1, ranks=(record(1, error="\nwrong\nmore"),))
+    assert error_line(failed) == "ValueError: wrong [rank 1]"
+
+
+def test_without_error_and_reason_the_line_says_how_ranks_ended() -> None:
+    assert error_line(attempt(Verdict.CRASHED, exits={1: "exit code 3"})) == "rank 1 ended by exit code 3"
+
+
+def test_details_start_with_the_failing_ranks_traceback(tmp_path: Path) -> None:
+    failed = attempt(
+        Verdict.FAILED, rank=1, ranks=(record(0, error="b"), record(1, error="a")), stacks={2: "stack"}
+    )
+    assert details(failed, tmp_path, 10_000).startswith("Traceback of rank 1")
+
+
+def test_details_tell_traceback_stacks_logs_and_figures_in_this_order(tmp_path: Path) -> None:
+    failed = attempt(
+        Verdict.FAILED,
+        rank=1,
+        ranks=(record(1, error="a", metrics=(tensor("dq", 0.5),)),),
+        stacks={0: "the stack of zero"},
+        logs={0: "logs/rank0.log"},
+    )
+    text = details(failed, tmp_path, 10_000)
+    places = [text.index(part) for part in ("Traceback of", "the stack of zero", "logs/rank0.log", "dq")]
+    assert places == sorted(places)
+
+
+def test_an_endless_traceback_does_not_push_out_the_stacks(tmp_path: Path) -> None:
+    error = RankError("E", "m", "x" * 1_000_000)
+    failed = attempt(
+        Verdict.FAILED,
+        rank=0,
+        ranks=(RankResult(CASE, 1, 0, False, 0.0, 1.0, error),),
+        stacks={1: "the stack of one"},
+    )
+    assert "the stack of one" in details(failed, tmp_path, 10_000)
+
+
+def test_details_stay_within_their_limit(tmp_path: Path) -> None:
+    failed = attempt(Verdict.TIMEOUT, reason="late", stacks=dict.fromkeys(range(8), "\x00" * 50000))
+    assert len(details(failed, tmp_path, 10_000).encode()) <= 10_000
+
+
+def test_the_figures_show_rank_tensor_error_and_tolerance() -> None:
+    table = metrics_table([record(1, metrics=(tensor("dq", 0.5),))])
+    assert table.splitlines()[1].split() == ["1", "dq", "0.5", "0.5", "1e-05", "1e-05", "-", "ok"]
+
+
+def test_without_figures_there_is_no_table() -> None:
+    assert metrics_table([record(0)]) == ""
+
+
+def test_a_value_that_is_not_finite_is_the_worst() -> None:
+    ranks = [record(0, metrics=(tensor("dq", 1e9),)), record(1, metrics=(tensor("dq", None),))]
+    assert worst(ranks)["dq"].max_abs is None
+
+
+def test_details_say_once_how_each_lost_rank_ended(tmp_path: Path) -> None:
+    ended = {0: "SIGTERM", 1: "exit code 3"}
+    lost = attempt(Verdict.CRASHED, rank=1, reason="rank 1 was lost: exit code 3", exits=ended)
+    told = [line for line in details(lost, tmp_path, 10_000).splitlines() if line]
+    assert told == ["rank 1 was lost: exit code 3", "rank 0 ended: SIGTERM"]
+
+
+def test_details_say_how_many_cases_the_world_had_run_before(tmp_path: Path) -> None:
+    assert "in world w0001, after 2 other cases" in details(
+        attempt(Verdict.FAILED, position=2), tmp_path, 10_000
+    )

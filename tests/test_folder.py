@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from scripted_worlds import case
+
+from cp_matrix.errors import ExitCode, RunFolderError
+from cp_matrix.mailbox import Mailbox, Order
+from cp_matrix.plan.plan import Plan, PlannedCase, load_plan
+from cp_matrix.record import events
+from cp_matrix.record.folder import Durations, RunFolder, RunFolderLostError
+from cp_matrix.record.results import CaseResult, Verdict
+
+PLAN = Plan((PlannedCase(case("a")),))
+NOTICE = events.Notice(time=1.0, message="something \x00 happened")
+RESULT = CaseResult("t[a]", "0123456789ab", Verdict.FAILED, "wrong")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path, PLAN, {"versions": {"torch": "2"}, "folder": tmp_path})
+
+
+def test_a_new_folder_holds_the_plan_and_the_environment(folder: RunFolder, tmp_path: Path) -> None:
+    environment = json.loads((folder.path / "environment.json").read_text())
+    assert environment == {"versions": {"torch": "2"}, "folder": str(tmp_path)}
+    assert [one.case.id for one in load_plan(folder.path / "plan.json").cases] == ["t[a]"]
+
+
+def test_the_folders_name_is_the_runs_id(folder: RunFolder, tmp_path: Path) -> None:
+    assert folder.path == tmp_path / folder.run_id
+
+
+def test_missing_parents_are_made(tmp_path: Path) -> None:
+    assert RunFolder.create(tmp_path / "a" / "b", PLAN, {}).path.is_dir()
+
+
+def test_latest_names_the_newest_run(folder: RunFolder, tmp_path: Path) -> None:
+    newer = RunFolder.create(tmp_path, PLAN, {})
+    assert (tmp_path / "latest").resolve() == newer.path
+
+
+def test_latest_still_works_when_the_reports_are_moved(folder: RunFolder, tmp_path: Path) -> None:
+    assert (tmp_path / "latest").readlink() == Path(folder.run_id)
+
+
+@pytest.mark.parametrize(
+    ("reports", "why"), [("runs", "where a link to the newest run is to be"), ("a\udcff", "no UTF-8 text")]
+)
+def test_a_place_that_cannot_hold_runs_is_left_as_it_is(tmp_path: Path, reports: str, why: str) -> None:
+    (tmp_path / reports / "latest").mkdir(parents=True)
+    with pytest.raises(RunFolderError, match=why):
+        RunFolder.create(tmp_path / reports, PLAN, {})
+    assert [path.name for path in (tmp_path / reports).iterdir()] == ["latest"]
+
+
+def test_events_can_be_read_as_soon_as_they_happen(folder: RunFolder) -> None:
+    folder.append(NOTICE)
+    assert list(events.read(folder.path / "events.jsonl")) == [NOTICE]
+
+
+def test_a_verdict_is_kept_under_its_cases_hash(folder: RunFolder) -> None:
+    folder.put_result(RESULT)
+    kept = json.loads((folder.path / "results" / "0123456789ab.json").read_text())
+    assert (kept["case"], kept["verdict"]) == ("t[a]", "failed")
+
+
+def test_the_logs_of_a_world_have_a_folder(folder: RunFolder) -> None:
+    assert [folder.logs_of("w0001"), folder.logs_of("w0001")] == [folder.path / "logs" / "w0001"] * 2
+
+
+@pytest.mark.parametrize("out", ["/proc/reports", "file", "file/reports"])
+def test_a_place_that_cannot_be_written_is_refused_and_another_asked_for(tmp_path: Path, out: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunFolderError, match="--out DIR") as caught:
+        RunFolder.create(tmp_path / out, PLAN, {})
+    assert (caught.value.exit_code, str(tmp_path / out) in str(caught.value)) == (ExitCode.USAGE, True)
+
+
+# A folder that is lost while the run goes on.
+
+FULL = """if True:
+    import resource, sys
+    from pathlib import Path
+    from cp_matrix.record.events import Notice
+    from cp_matrix.plan.plan import Plan
+    from cp_matrix.record.results import CaseResult, Verdict
+    from cp_matrix.record.folder import RunFolder, RunFolderLostError
+
+    folder = RunFolder.create(Path(sys.argv[1]), Plan(()), {})
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+    notice = Notice(time=1.0, message="x" * 1500)
+    result = CaseResult("t[a]", "0123456789ab", Verdict.FAILED, "x" * 5000)
+    done = 0
+    try:
+        while done < 9:
+            folder.append(notice) if sys.argv[2] == "events" else folder.put_result(result)
+            done += 1
+    except RunFolderLostError as error:
+        print(done, error.exit_code.name, error)
+    """
+
+
+@pytest.mark.parametrize(("what", "done"), [("events", "2"), ("results", "0")])
+def test_a_folder_without_room_is_lost_and_said_to_be(tmp_path: Path, what: str, done: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", FULL, tmp_path, what], check=True, capture_output=True, text=True
+    )
+    said = ended.stdout.split(maxsplit=2)
+    assert (said[:2], "Make room" in said[2]) == ([done, "INTERNAL"], True)
+
+
+def test_the_events_before_the_loss_can_be_read(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", FULL, tmp_path, "events"], check=True, capture_output=True)
+    assert len(list(events.read(tmp_path / "latest" / "events.jsonl"))) == 2
+
+
+def test_a_result_that_found_no_room_leaves_nothing(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", FULL, tmp_path, "results"], check=True, capture_output=True)
+    assert list((tmp_path / "latest" / "results").iterdir()) == []
+
+
+def test_a_mailbox_that_vanishes_is_the_loss_of_the_folder(folder: RunFolder) -> None:
+    box = Mailbox(folder.path / "worlds" / "w0001")
+    with pytest.raises(RunFolderLostError, match="No such file"), folder.needed():
+        box.put_order(0, Order())
+
+
+def test_errors_about_other_files_are_left_as_they_are(folder: RunFolder, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), folder.needed():
+        (tmp_path / "elsewhere").read_text()
+
+
+# Durations.
+
+
+def test_durations_are_remembered_beside_those_of_other_cases(tmp_path: Path) -> None:
+    durations = Durations(tmp_path)
+    durations.add({"a": 1.0, "b": 2.0})
+    durations.add({"b": 3.0})
+    assert Durations(tmp_path).read() == {"a": 1.0, "b": 3.0}
+
+
+@pytest.mark.parametrize("text", [b"", b"\xff\xfe", b"[1]", b'{"a": "long"}', b'{"a": 1e999}', b'{"a": 1'])
+def test_durations_that_cannot_be_read_are_none(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "durations.json").write_bytes(text)
+    assert Durations(tmp_path).read() == {}
+
+
+def test_durations_that_are_not_there_are_none(tmp_path: Path) -> None:
+    assert Durations(tmp_path / "nowhere").read() == {}
+
+
+def test_durations_that_could_not_be_read_are_replaced(tmp_path: Path) -> None:
+    (tmp_path / "durations.json").write_text("garbage")
+    Durations(tmp_path).add({"a": 1.0})
+    assert Durations(tmp_path).read() == {"a": 1.0}
