@@ -91,6 +91,16 @@ class WorldSpec(msgspec.Struct, frozen=True):
     watch: bool = False
     after_failure: AfterFailure = AfterFailure.AUTO
 
+    @classmethod
+    def template(cls, seed: int, isolation: Isolation, after_failure: AfterFailure) -> WorldSpec:
+        """What all worlds of a run have in common; the rest is filled in for each."""
+        return cls(
+            *("", 0, (), "", {}, seed, 0.0, "", "", ""),
+            isolation=isolation,
+            watch=isolation is Isolation.OFF,
+            after_failure=after_failure,
+        )
+
 
 class Order(msgspec.Struct, frozen=True):
     """The next thing to do. Without a case: stop."""
@@ -250,11 +260,11 @@ class Mailbox:
 
     # What a rank says of a case.
 
-    def case_files(self) -> frozenset[str] | None:
-        """The names of all that ranks have said of cases (``N.R.in``, ...); None where the folder is gone."""
+    def files(self, part: str) -> frozenset[str] | None:
+        """The names of all that was said in one part (``cases``: ``N.R.in``, …); None where that is gone."""
         try:
-            return frozenset(os.listdir(self.folder / "cases"))
-        except FileNotFoundError:
+            return frozenset(os.listdir(self.folder / part))
+        except (FileNotFoundError, NotADirectoryError):
             return None
 
     def discard_case(self, number: int, world_size: int) -> None:

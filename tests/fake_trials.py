@@ -40,7 +40,7 @@ class FakeTrials:
         left: dict[str, list[tuple[str, str]]] | None = None,
         stop_after: int | None = None,
     ) -> None:
-        self.started = 0
+        self.started_worlds = 0
         self.over: list[tuple[str, ...]] = []
         self.most_at_once = 0
         self._rule = rule
@@ -54,10 +54,10 @@ class FakeTrials:
         return len(self._running) < self._width
 
     def start(self, trial: Trial) -> int:
-        self.started += 1
-        self._running.append((self.started, trial))
+        self.started_worlds += 1
+        self._running.append((self.started_worlds, trial))
         self.most_at_once = max(self.most_at_once, len(self._running))
-        return self.started
+        return self.started_worlds
 
     def wait(self) -> tuple[int, TrialRun]:
         if len(self.over) == self._stop_after:

@@ -7,26 +7,27 @@ driver's clock moves only while it sleeps: no script takes long, and a busy mach
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from unittest.mock import patch
 
-import msgspec
-
-from cp_matrix.mailbox import After, Ended, Mailbox, ProcessId, Ready, WorldSpec, write_atomically
+from cp_matrix.bisect import trials
+from cp_matrix.mailbox import After, AfterFailure, Ended, Isolation, Mailbox, Ready, WorldSpec
 from cp_matrix.matrix.case import Case
 from cp_matrix.plan.plan import Plan, PlannedCase, Skip
 from cp_matrix.record import events
 from cp_matrix.record.folder import RunFolder
 from cp_matrix.record.results import CaseResult, RankError, RankResult
-from cp_matrix.run import driver, world
+from cp_matrix.run import driver, fleet
 from cp_matrix.run.driver import Driver
-from cp_matrix.run.options import Options
+from cp_matrix.run.fleet import Settings
 from cp_matrix.run.policy import Limits, Rules
+from cp_matrix.run.processes import describe_exit
+from cp_matrix.run.queue import Order, Queue
 from cp_matrix.run.slots import Slots
 
 #: What a world may do at its start. ``lost`` and ``bare`` become ready first.
@@ -37,7 +38,8 @@ CASES = (
     *("hang", "unhealthy", "teardown", "late", "between"),
 )
 #: In seconds of the driver's clock; far above what a script's steps take.
-LIMITS = Limits(case=1.0, grace=0.5, teardown=0.5, exits=0.3)
+LIMITS = Limits(grace=0.5, teardown=0.5, exits=0.3, stop=0.5)
+LIMIT = 1.0
 
 
 class Clock:
@@ -65,25 +67,38 @@ class ScriptedWorld:
     script: ScriptedWorlds
     state: Ended | None = None
     killed: bool = False
+    gone: set[int] = field(default_factory=set)
+    asked: list[int] = field(default_factory=list)
     steps: Iterator[None] = field(init=False)
 
     def __post_init__(self) -> None:
         self.steps = self._live()
 
-    def ended(self) -> Ended | None:
-        return self.state
+    def lost(self) -> set[int]:
+        return self.gone
 
-    def kill(self) -> None:
+    def exits(self) -> dict[int, str]:
+        codes = {} if self.state is None else self.state.exit_codes
+        return {rank: describe_exit(code) for rank, code in codes.items()}
+
+    def ended(self) -> str | None:
+        return None if self.state is None else self.state.error
+
+    def ask_for_stacks(self, ranks: Collection[int]) -> None:
+        self.asked += ranks
+
+    def end(self) -> None:
         self.killed = True
+
+    def left(self) -> list[str]:
+        return [] if self.script.dies else ["process 1234"]
 
     @property
     def _ranks(self) -> range:
         return range(self.spec.world_size)
 
     def _lose(self, rank: int) -> None:
-        # This test's own number with another start: a process that is gone, its number in use again.
-        gone = ProcessId(os.getpid(), 0)
-        write_atomically(self.box.folder / "ranks" / f"{rank}.pid", msgspec.json.encode(gone))
+        self.gone.add(rank)
 
     def _live(self) -> Iterator[None]:
         if self.how == "silent":
@@ -121,7 +136,10 @@ class ScriptedWorld:
 
         def record(rank: int, ok: bool) -> None:
             error = None if ok else RankError("AssertionError", f"wrong on {rank}", "Traceback …")
-            self.box.put_record(number, RankResult(case, attempt, rank, ok, time.time(), 0.01, error))
+            ended = self.script.clock.monotonic()
+            self.box.put_record(
+                number, RankResult(case, attempt, rank, ok, time.time(), 0.01, error, ended=ended)
+            )
 
         if act == "hang":
             return False
@@ -176,6 +194,9 @@ class ScriptedWorlds:
     begun: list[tuple[str, str, int]] = field(default_factory=list)
     events: list[events.Event] = field(default_factory=list)
     deadline: float = field(default_factory=lambda: time.monotonic() + 60.0)
+    clock: Clock = field(default_factory=lambda: Clock())
+    #: Whether processes end when they are killed.
+    dies: bool = True
 
     def start(self, spec: WorldSpec, box: Mailbox) -> ScriptedWorld:
         at = len(self.worlds)
@@ -185,6 +206,15 @@ class ScriptedWorlds:
 
     def close(self) -> None:
         pass
+
+    @contextmanager
+    def stopping_the_clock(self) -> Iterator[None]:
+        """The driver's clock is the script's."""
+        modules = (fleet, driver, trials)
+        with ExitStack() as stack:
+            for module in modules:
+                stack.enter_context(patch.object(module, "time", self.clock))
+            yield
 
     def on_event(self, event: events.Event) -> None:
         self.events.append(event)
@@ -233,32 +263,23 @@ class ScriptedRun:
         planned += [PlannedCase(one, Skip("rule", "no such device")) for one in skipped]
         self.plan = Plan(tuple(planned))
         self.folder = RunFolder.create(folder, self.plan, {})
-        options = Options(
-            batch_size=batch_size,
-            start=start,
-            jobs=jobs,
-            maxfail=maxfail,
-            rules=rules or Rules(),
-            limits=LIMITS,
-            timeout=LIMITS.case,
-            start_timeout=start_timeout,
-            seed=1,
-        )
+        spec = WorldSpec.template(1, Isolation.RESTORE, AfterFailure.AUTO)
         self.driver = Driver(
             self.plan,
-            options,
+            Queue.of(self.plan.runnable, batch_size, Order(limit=lambda case: LIMIT)),
+            Settings(spec, start, jobs, start_timeout, LIMITS),
+            rules or Rules(),
             Slots(("cpu",) * places),
             self.folder,
             [worlds],
-            {},
-            launchers=lambda way, environment: worlds,
+            lambda way, environment: worlds,
+            maxfail,
         )
         worlds.stop = self.driver.stop
         self.results: dict[str, CaseResult] = {}
 
     def carry_out(self) -> ScriptedRun:
-        clock = Clock()
-        with patch.object(driver, "time", clock), patch.object(world, "time", clock):
+        with self.worlds.stopping_the_clock():
             results = self.driver.run(["cp-matrix", "run"], "16")
         self.folder.close()
         self.results = {name[2:-1]: result for name, result in results.items()}

@@ -33,7 +33,7 @@ def test_as_many_run_at_once_as_there_is_room_for(tmp_path: Path) -> None:
     trials = FakeTrials(lambda values, reset, time: False, width=3)
     asked = experiments(trials, tmp_path)
     asked.first_failing([asked.about(probe(value), value) for value in "abcde"], CERTAIN)
-    assert (trials.most_at_once, trials.started) == (3, 5)
+    assert (trials.most_at_once, trials.started_worlds) == (3, 5)
 
 
 def test_what_is_known_is_not_run_again(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_what_is_known_is_not_run_again(tmp_path: Path) -> None:
     asked = experiments(trials, tmp_path)
     for _ in range(2):
         asked.first_failing([asked.about(probe("a"), "a")], CERTAIN)
-    assert trials.started == 1
+    assert trials.started_worlds == 1
 
 
 def test_what_an_earlier_process_learned_is_taken_from_disk(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_what_an_earlier_process_learned_is_taken_from_disk(tmp_path: Path) -> N
     trials = FakeTrials(lambda values, reset, time: False)
     again = experiments(trials, tmp_path, resume=True)
     parts = [again.about(probe(value), value) for value in "ab"]
-    assert (again.first_failing(parts, CERTAIN), trials.started) == (1, 0)
+    assert (again.first_failing(parts, CERTAIN), trials.started_worlds) == (1, 0)
 
 
 def test_a_rate_is_asked_for_until_it_is_known(tmp_path: Path) -> None:
@@ -77,4 +77,4 @@ def test_observing_runs_as_often_as_asked_for_in_all(tmp_path: Path) -> None:
     part = asked.about(probe("a"), "a")
     for times in (2, 3, 3):
         asked.observe((part, times))
-    assert trials.started == 3
+    assert trials.started_worlds == 3

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
-from scripted_worlds import LIMITS, Clock, ScriptedWorlds, case
+from scripted_worlds import LIMIT, LIMITS, ScriptedWorlds, case
 
-from cp_matrix.bisect import trials as running
-from cp_matrix.bisect.trials import Outcome, Settings, StoppedError, Trial, TrialRun, Trials, TrialStartError
+from cp_matrix.bisect.trials import Outcome, StoppedError, Trial, TrialRun, Trials, TrialStartError
 from cp_matrix.mailbox import WorldSpec
-from cp_matrix.run import world
+from cp_matrix.run.fleet import Settings
+from cp_matrix.run.queue import Order
 from cp_matrix.run.slots import Slots
 
 SPEC = WorldSpec("w0001", 2, ("cpu", "cpu"), "suite:run", {}, 7, 60.0, "", "", "warm")
@@ -25,8 +24,10 @@ class Scripted:
         self.folder = folder
         self.ways: list[str] = []
         (folder / "logs").mkdir()
-        settings = Settings(SPEC, "warm", None, None, 2.0, LIMITS)
-        self.trials = Trials(settings, Slots(("cpu",) * places), folder, "mark", self._launcher, self._turn)
+        settings = Settings(SPEC, "warm", None, 2.0, LIMITS)
+        order = Order(limit=lambda case: LIMIT)
+        slots = Slots(("cpu",) * places)
+        self.trials = Trials(settings, order, slots, folder, "mark", self._launcher, self._turn)
 
     def _launcher(self, way: str, environment: object) -> ScriptedWorlds:
         self.ways.append(way)
@@ -37,8 +38,7 @@ class Scripted:
 
     def run(self, *trials: Trial) -> list[TrialRun]:
         """What became of each."""
-        clock = Clock()
-        with patch.object(running, "time", clock), patch.object(world, "time", clock):
+        with self.worlds.stopping_the_clock():
             tokens = [self.trials.start(one) for one in trials]
             over = dict(self.trials.wait() for _ in trials)
         return [over[token] for token in tokens]
@@ -138,11 +138,8 @@ def test_stopping_ends_every_world(tmp_path: Path) -> None:
 
 
 def test_messages_are_gone_afterwards_and_logs_stay(tmp_path: Path) -> None:
-    outcome(tmp_path)
-    assert (
-        list((tmp_path / "worlds").iterdir()),
-        [path.name for path in (tmp_path / "logs").iterdir()],
-    ) == (
-        [],
-        ["p0001"],
-    )
+    scripted = Scripted(tmp_path, ScriptedWorlds())
+    scripted.run(listed("av"))
+    scripted.trials.close()
+    logs = [path.name for path in (tmp_path / "logs").iterdir()]
+    assert ((tmp_path / "worlds").exists(), logs) == (False, ["p0001"])

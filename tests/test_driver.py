@@ -349,7 +349,7 @@ def test_the_last_event_says_why_the_run_ended_early(play: Play) -> None:
 
 def test_the_places_of_a_world_are_free_again_after_it_has_ended(play: Play) -> None:
     run = play("abc", ScriptedWorlds(cases=acts(b="crash")))
-    assert run.driver._slots == Slots(("cpu",) * 4)
+    assert run.driver._fleet.slots == Slots(("cpu",) * 4)
 
 
 # Whatever happens.

@@ -38,7 +38,7 @@ class Experiments:
     @property
     def worlds(self) -> int:
         """Worlds that were started."""
-        return self._trials.started
+        return self._trials.started_worlds
 
     def about(self, trial: Trial, label: str) -> Evidence:
         """What is known of this trial; ``label`` where nothing is."""

@@ -1,40 +1,30 @@
-"""Trials: exact lists of cases, each run in a fresh world that is ended at the first case that does not pass.
+"""Trials: exact lists of cases, each run in a fresh world, up to the first case that its world does not survive.
 
-One thread looks at all living worlds in turn, with the same means as a run (`cp_matrix.run`): what is seen
-of a case is judged by `policy`, places come from `slots`.
+They run in a fleet (`cp_matrix.run.fleet`), as the cases of a run do; only what follows from an attempt differs.
 """
 
 from __future__ import annotations
 
 import shutil
 import time
-from collections import Counter, deque
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from itertools import count
+from itertools import dropwhile
 from pathlib import Path
 
 import msgspec
 
 from cp_matrix.bisect.left_behind import Left, left_by
 from cp_matrix.errors import CpMatrixError, ExitCode
-from cp_matrix.mailbox import Mailbox, WorldSpec
 from cp_matrix.matrix.case import Case
-from cp_matrix.record.results import Attempt, RankError, Verdict
-from cp_matrix.run import policy
-from cp_matrix.run.launch import Launcher
-from cp_matrix.run.queue import Work
+from cp_matrix.record.results import Attempt
+from cp_matrix.run.fleet import Fleet, Settings
+from cp_matrix.run.queue import Batch, Order, Queue, Work, named
 from cp_matrix.run.slots import Slots
+from cp_matrix.run.starts import LauncherFactory
 from cp_matrix.run.world import World
-
-#: Worlds that may fail to start in a row, first warm, then cold.
-MOST_FAILED_STARTS = 3
-_TURN = 0.003
-
-Environment = tuple[tuple[str, str], ...]
-#: Makes the launcher for one way to start (``warm`` or ``cold``) and one declared environment.
-LauncherFactory = Callable[[str, Environment], Launcher]
 
 
 class TrialStartError(CpMatrixError):
@@ -44,7 +34,7 @@ class TrialStartError(CpMatrixError):
 
 
 class StoppedError(Exception):
-    """Somebody asked to stop; nothing of a trial is running any more."""
+    """Somebody asked to stop; all trials are being ended."""
 
 
 class Outcome(str, Enum):
@@ -83,33 +73,27 @@ class TrialRun(msgspec.Struct, frozen=True):
     world: str
 
 
-@dataclass
-class _Running:
+@dataclass(eq=False)
+class _UnderWay:
     token: int
     trial: Trial
-    world: World
-    todo: deque[Case]
+    batch: Batch
     left: list[Left] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How trials are carried out. Seconds throughout; ``timeout`` None: as each case declares."""
-
-    spec: WorldSpec
-    start: str
-    jobs: int | None
-    timeout: float | None
-    start_timeout: float
-    limits: policy.Limits
-
-
 class Trials:
-    """Runs trials side by side. A `Stoppable`: `stop` may be called from a signal handler."""
+    """Runs trials side by side. A `Stoppable`: `stop` may be called from a signal handler.
+
+    Args:
+        settings: the recorded world's, so that trials see what it saw.
+        order: how cases become works.
+        folder: of the bisection.
+    """
 
     def __init__(
         self,
         settings: Settings,
+        order: Order,
         slots: Slots,
         folder: Path,
         mark: str,
@@ -117,39 +101,40 @@ class Trials:
         on_turn: Callable[[Trials], None] | None = None,
     ) -> None:
         self.mark = mark
-        self.started = 0
+        self.started_worlds = 0
         self.notices: list[str] = []
-        self._settings = settings
-        self._slots = slots
+        # What is left behind is what a bisection is after.
+        settings = replace(settings, spec=msgspec.structs.replace(settings.spec, watch=True))
+        self._order = order
+        self._places = settings.spec.devices
         self._folder = folder
-        self._make_launcher = launchers
         self._on_turn = on_turn
-        self._launchers: dict[tuple[str, Environment], Launcher] = {}
-        self._start = settings.start
-        self._failed_starts = 0
-        self._names = (number for number in count(1) if not (folder / "logs" / f"p{number:04d}").exists())
-        self._tokens = count()
-        self._running: list[_Running] = []
-        self._waiting: deque[tuple[int, Trial]] = deque()
+        self._tokens = 0
+        self._under_way: list[_UnderWay] = []
+        self._over: deque[tuple[int, TrialRun]] = deque()
+        self._no_world: tuple[str, str] | None = None
         self._stop_reason = ""
+        # Numbers of an earlier bisection of the same case are not used again: its logs are still there.
+        names = dropwhile(lambda name: (folder / "logs" / name).exists(), named("p"))
+        self._fleet = Fleet(settings, Queue(), slots, folder, names, launchers, self)
 
     def stop(self, reason: str) -> None:
         self._stop_reason = self._stop_reason or reason
 
     def room(self, trial: Trial) -> bool:
         """Whether one more trial of this size can run at once."""
-        if self._waiting:
-            return False
-        size = trial.cases[-1].world_size
-        return self._slots.free >= size and len(self._running) < (
-            self._settings.jobs or len(self._slots.places)
-        )
+        return self._fleet.has_room(trial.cases[-1].world_size)
 
     def start(self, trial: Trial) -> int:
         """Run a trial as soon as it fits; the number by which `wait` names it."""
-        token = next(self._tokens)
-        self._waiting.append((token, trial))
-        return token
+        self._tokens += 1
+        kind = self._order.kind(trial.cases[-1])
+        works = [Work(case, self._order.limit(case)) for case in trial.cases]
+        longest = max(work.limit for work in works)
+        batch = Batch(kind, deque(works), longest, whole=True, reset=trial.reset, places=self._places)
+        self._under_way.append(_UnderWay(self._tokens, trial, batch))
+        self._fleet.queue.add(batch)
+        return self._tokens
 
     def wait(self) -> tuple[int, TrialRun]:
         """The next trial that is over.
@@ -158,190 +143,88 @@ class Trials:
             StoppedError: `stop` was called.
             TrialStartError: worlds do not start.
         """
-        while True:
+        while not self._over:
             if self._stop_reason:
                 self.cancel()
                 raise StoppedError(self._stop_reason)
-            while self._waiting and self._launch():
-                continue
-            for running in self._running:
-                if (run := self._attend(running)) is not None:
-                    self._end(running)
-                    return running.token, run
+            if self._no_world is not None:
+                self.cancel()
+                why, where = self._no_world
+                raise TrialStartError(why, where=where)
+            self._fleet.step()
             if self._on_turn is not None:
                 self._on_turn(self)
-            time.sleep(_TURN)
+        return self._over.popleft()
 
     def cancel(self) -> None:
         """End all trials; nothing is known of them."""
-        self._waiting.clear()
-        for running in list(self._running):
-            self._end(running)
+        self._under_way.clear()
+        self._over.clear()
+        self._fleet.cancel()
 
     def close(self) -> None:
         """End everything, the launchers as well."""
-        self.cancel()
-        for launcher in self._launchers.values():
-            launcher.close()
+        self._fleet.close()
         shutil.rmtree(self._folder / "worlds", ignore_errors=True)
 
     def status(self) -> str:
         """What is going on, in a few words."""
-        parts = [
-            f"{one.world.name}: case {one.world.number + 1} of {len(one.trial.cases)}"
-            for one in self._running
-        ]
-        return ", ".join(parts)
-
-    # Worlds.
-
-    def _launch(self) -> bool:
-        token, trial = self._waiting[0]
-        work = Work(trial.cases[-1])
-        found = self._places(work.kind.world_size)
-        if found is None:
-            if not self._running:
-                raise TrialStartError(f"{work.kind.world_size} ranks do not fit into the places there are")
-            return False
-        self._waiting.popleft()
-        self._slots, places = found
-        name = f"p{next(self._names):04d}"
-        logs = self._folder / "logs" / name
-        logs.mkdir(parents=True)
-        spec = msgspec.structs.replace(
-            self._settings.spec,
-            world=name,
-            world_size=work.kind.world_size,
-            devices=places,
-            suite=work.kind.suite,
-            environment=dict(work.kind.environment),
-            collective_timeout=60.0 + max(self._settings.timeout or case.timeout for case in trial.cases),
-            logs=str(logs),
-            logs_relative=f"logs/{name}",
-            start=self._start,
-            reset=trial.reset,
-            watch=True,
+        found = [(world, self._of(world.batch)) for world in self._fleet.worlds]
+        return ", ".join(
+            f"{world.name}: case {world.number + 1} of {len(one.trial.cases)}"
+            for world, one in found
+            if one is not None
         )
-        box = Mailbox.create(self._folder / "worlds" / name, spec)
-        key = (self._start, work.kind.environment)
-        if key not in self._launchers:
-            self._launchers[key] = self._make_launcher(*key)
-        handle = self._launchers[key].start(spec, box)
-        self.started += 1
-        world = World(
-            name=name,
-            kind=work.kind,
-            places=places,
-            start=self._start,
-            box=box,
-            handle=handle,
-            started_at=time.monotonic(),
-            budget=len(trial.cases),
-        )
-        running = _Running(token, trial, world, deque(trial.cases))
-        self._running.append(running)
-        self._feed(running)
-        return True
 
-    def _places(self, size: int) -> tuple[Slots, tuple[str, ...]] | None:
-        """The places the recorded world had, where they are free; else any."""
-        recorded = self._settings.spec.devices
-        if len(recorded) == size and Counter(recorded) <= Counter(self._slots.places) - Counter(
-            self._slots.taken
-        ):
-            return replace(self._slots, taken=(*self._slots.taken, *recorded)), recorded
-        return self._slots.allocate(size)
+    def _of(self, batch: Batch) -> _UnderWay | None:
+        return next((one for one in self._under_way if one.batch is batch), None)
 
-    def _feed(self, running: _Running) -> None:
-        while running.todo and running.world.wants_work:
-            running.world.give(Work(running.todo.popleft()))
-
-    def _end(self, running: _Running) -> None:
-        left = running.world.end()
-        self._running.remove(running)
-        if left:
-            self.notices.append(f"processes {left} of {running.world.name} do not die")
-        else:
-            self._slots = self._slots.release(running.world.places)
-        # A trial of hundreds of cases has thousands of messages; the logs say what a person wants to know.
-        shutil.rmtree(running.world.box.folder, ignore_errors=True)
-
-    # What is seen of them.
-
-    def _attend(self, running: _Running) -> TrialRun | None:
-        world, now = running.world, time.monotonic()
-        if not world.ready:
-            error = self._start_error(world, now)
-            if error is not None:
-                self._start_again(running, error)
-                return None
-            if not world.ready:
-                return None
-        while (view := world.look(now)) is not None:
-            case = world.works[0].case
-            judgement = policy.judge(
-                view, replace(self._settings.limits, case=self._settings.timeout or case.timeout)
-            )
-            if judgement is None:
-                return None
-            _, attempt = world.close_case(judgement, view)
-            if world.number == len(running.trial.cases):
-                return self._over(running, Outcome(attempt.outcome.value), attempt.reason, attempt)
-            running.left += left_by(attempt)
-            if attempt.outcome is not Verdict.PASSED or judgement.replace:
-                why = attempt.reason or judgement.replace
-                return self._over(
-                    running, Outcome.NOT_REACHED, f"{case.id} {attempt.outcome.value}: {why}", None
-                )
-            self._feed(running)
-        if world.entered_at is None and (world.lost(now) or world.handle.ended() is not None):
-            return self._over(running, Outcome.NOT_REACHED, "a rank was lost between two cases", None)
-        return None
-
-    def _over(self, running: _Running, outcome: Outcome, reason: str, attempt: Attempt | None) -> TrialRun:
-        errors = {
-            record.error.type
-            for record in (attempt.ranks if attempt is not None else ())
-            if record.error is not None
-        }
-        return TrialRun(
-            cases=tuple(case.id for case in running.trial.cases),
-            reset=running.trial.reset,
+    def _conclude(self, one: _UnderWay, world: World, outcome: Outcome, reason: str, *errors: str) -> None:
+        self._under_way.remove(one)
+        run = TrialRun(
+            cases=tuple(case.id for case in one.trial.cases),
+            reset=one.trial.reset,
             outcome=outcome,
             reason=reason,
-            errors=tuple(sorted(errors)),
-            left=tuple(running.left),
-            seconds=time.monotonic() - running.world.started_at,
-            world=running.world.name,
+            errors=tuple(sorted(set(errors))),
+            left=tuple(one.left),
+            seconds=time.monotonic() - world.started_at,
+            world=world.name,
         )
+        self._over.append((one.token, run))
 
-    def _start_error(self, world: World, now: float) -> RankError | None:
-        readies = [world.box.ready(rank) for rank in range(world.size)]
-        if all(ready is not None for ready in readies):
-            world.ready = True
-            self._failed_starts = 0
-            return None
-        broken = world.broken()
-        if broken is not None:
-            return broken[1]
-        if (ended := world.handle.ended()) is not None:
-            return RankError("StartError", ended.error or f"ranks ended: {ended.exit_codes}", "")
-        if now - world.started_at > self._settings.start_timeout:
-            return RankError("StartTimeout", f"not ready within {self._settings.start_timeout:g} s", "")
-        return None
+    # What the fleet tells.
 
-    def _start_again(self, running: _Running, error: RankError) -> None:
-        world = running.world.name
-        self._end(running)
-        self._failed_starts += 1
-        if self._start == "warm" and (
-            error.type == "BadForkError" or self._failed_starts >= MOST_FAILED_STARTS
-        ):
-            self._start, self._failed_starts = "cold", 0
-            self.notices.append(f"warm start is not possible: {error.message}; worlds start cold")
-        elif error.type in ("SuiteError", "SharedGpuError") or self._failed_starts >= MOST_FAILED_STARTS:
-            self.cancel()
-            raise TrialStartError(
-                f"no world can be started: {error.message}", where=str(self._folder / "logs" / world)
-            )
-        self._waiting.appendleft((running.token, running.trial))
+    def started(self, world: World) -> None:
+        self.started_worlds += 1
+
+    def ready(self, world: World, seconds: float) -> None:
+        """Nobody waits for this."""
+
+    def entered(self, world: World, work: Work) -> None:
+        """Nobody waits for this."""
+
+    def attempted(self, world: World, work: Work, attempt: Attempt, goes_on: bool) -> bool:
+        one = self._of(world.batch)
+        if one is None:
+            return False
+        if world.number == len(one.trial.cases):
+            errors = [result.error.type for result in attempt.ranks if result.error is not None]
+            self._conclude(one, world, Outcome(attempt.outcome.value), attempt.reason, *errors)
+            return False
+        one.left += left_by(attempt)
+        if not goes_on:
+            why = f"{work.case.id} {attempt.outcome.value}: {attempt.reason or 'its world cannot go on'}"
+            self._conclude(one, world, Outcome.NOT_REACHED, why)
+        return goes_on
+
+    def ended(self, world: World) -> None:
+        one = self._of(world.batch)
+        if one is not None and world.number:
+            self._conclude(one, world, Outcome.NOT_REACHED, world.why)
+
+    def given_up(self, works: Sequence[Work], reason: str) -> None:
+        self._no_world = f"no world can be started: {reason}", str(self._folder / "logs")
+
+    def notice(self, message: str) -> None:
+        self.notices.append(message)

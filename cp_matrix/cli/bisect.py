@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
 import secrets
 import shlex
@@ -25,10 +24,10 @@ if TYPE_CHECKING:
     from cp_matrix.bisect.axes import Point
     from cp_matrix.bisect.history import History
     from cp_matrix.bisect.investigate import Wishes
-    from cp_matrix.bisect.trials import Settings, Trials
+    from cp_matrix.bisect.trials import Trials
     from cp_matrix.bisect.verdict import Answer
     from cp_matrix.matrix.case import Case
-    from cp_matrix.run.launch import Launcher
+    from cp_matrix.run.fleet import Settings
 
 #: Variables of the recorded environment that say where a run is, not how it computes.
 _OF_THE_PLACE = ("CUDA_VISIBLE_DEVICES", "LD_")
@@ -105,7 +104,7 @@ def command(
     """
     from cp_matrix.bisect.history import find
     from cp_matrix.bisect.investigate import Wishes
-    from cp_matrix.bisect.trials import Settings
+    from cp_matrix.run.fleet import Settings
     from cp_matrix.run.policy import Limits
 
     history = find(case, run, out)
@@ -113,11 +112,10 @@ def command(
         spec=history.spec,
         start=start,
         jobs=jobs,
-        timeout=timeout,
         start_timeout=180.0,
-        limits=Limits(case=math.inf, grace=grace),
+        limits=Limits(grace=grace),
     )
-    bisection = Bisection(history, settings, Wishes(confidence, repeat, most), resume=resume)
+    bisection = Bisection(history, settings, Wishes(confidence, repeat, most), timeout, resume=resume)
     answer = bisection.carry_out()
     if as_json:
         click.echo(json.dumps(answer.as_dict(), indent=2))
@@ -157,17 +155,20 @@ class Progress:
     def on_turn(self, trials: Trials) -> None:
         if self._status is not None and time.monotonic() >= self._next:
             self._next = time.monotonic() + 0.1
-            self._status.update(f"{trials.started} worlds so far; {trials.status() or 'none running'}")
+            self._status.update(f"{trials.started_worlds} worlds so far; {trials.status() or 'none running'}")
 
 
 class Bisection:
     """One ``cp-matrix bisect``: its folder in the run's, its worlds, and its answer."""
 
-    def __init__(self, history: History, settings: Settings, wishes: Wishes, *, resume: bool) -> None:
+    def __init__(
+        self, history: History, settings: Settings, wishes: Wishes, timeout: float | None, *, resume: bool
+    ) -> None:
         self.exit_code: ExitCode | None = None
         self._history = history
         self._settings = settings
         self._wishes = wishes
+        self._timeout = timeout
         self._resume = resume
         self._matrices: Mapping[str, str] = history.environment.get("matrices", {})
         self._folder = history.folder.absolute() / "bisect" / history.victim.hash
@@ -207,22 +208,29 @@ class Bisection:
         from cp_matrix.mailbox import write_atomically
         from cp_matrix.run import processes, reaper
         from cp_matrix.run.interrupt import Interrupts
+        from cp_matrix.run.queue import Order
+        from cp_matrix.run.starts import torch_launchers
         from cp_matrix.session.reproduce import Reproduction
 
         began = time.monotonic()
         self._prepare_folder()
+        logs = self._folder / "logs"
         cache = Cache(self._folder / "trials.jsonl", resume=self._resume)
         with Progress() as progress:
+            order = Order(
+                lambda case: self._timeout or case.timeout, lambda case: self._history.spec.import_path
+            )
             trials = Trials(
                 self._settings,
+                order,
                 slots_for(self._chosen),
                 self._folder,
                 self._mark,
-                self._launcher,
+                torch_launchers(self._environ, self._mark, [order.kind(self._history.victim)], logs),
                 progress.on_turn,
             )
             experiments = Experiments(trials, cache, Failure.of(self._history.attempt), self._wishes.repeat)
-            reproduction = Reproduction(self._history, self._chosen, self._settings.timeout)
+            reproduction = Reproduction(self._history, self._chosen, self._timeout)
             investigation = Investigation(
                 self._history, experiments, self._wishes, self._neighbours(), reproduction.words, progress.say
             )
@@ -270,19 +278,6 @@ class Bisection:
             raise RunFolderError(
                 f"cannot be written: {error.strerror or error}", where=str(self._folder)
             ) from error
-
-    def _launcher(self, start: str, declared: tuple[tuple[str, str], ...]) -> Launcher:
-        from cp_matrix.run.launch import ColdLauncher, WarmLauncher, rank_environment
-
-        environment = rank_environment(self._environ, dict(declared), self._mark)
-        if start == "cold":
-            return ColdLauncher(environment)
-        return WarmLauncher(
-            environment,
-            (self._history.victim.suite,),
-            self._settings.spec.import_path,
-            self._folder / "logs" / "host.log",
-        )
 
     def _neighbours(self) -> dict[Point, Case | None]:
         from cp_matrix.bisect.axes import point

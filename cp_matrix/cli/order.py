@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cp_matrix.mailbox import WorldSpec
     from cp_matrix.matrix.case import Case
     from cp_matrix.plan.plan import Plan, PlannedCase
-    from cp_matrix.run.queue import Queue
+    from cp_matrix.run.queue import Order, Queue
 
 #: Stands for a seed that is still to be chosen.
 ANY_SEED = -1
@@ -119,17 +119,30 @@ class Arranged:
     """Cases in the order they are to run.
 
     Attributes:
-        queue: None for the usual order.
+        shuffled: the runnable cases in an order that was asked for; None for the plan's.
+        lists: what each world is to run, in its order; None for batches.
         notices: what the person should know of it.
         noted: what the run's record should know of it.
         spec: what the replayed world was started with, if one is replayed.
     """
 
     chosen: Chosen
-    queue: Queue | None = None
+    shuffled: tuple[Case, ...] | None = None
+    lists: tuple[Sequence[Case], ...] | None = None
     notices: tuple[str, ...] = ()
     noted: Mapping[str, Any] = field(default_factory=dict)
     spec: WorldSpec | None = None
+
+    def queue(self, order: Order, batch_size: float) -> Queue:
+        """What is to run, as batches."""
+        from cp_matrix.run.queue import Queue
+
+        if self.lists is not None:
+            return Queue.in_sequence(self.lists, order)
+        if self.shuffled is not None:
+            # Without durations a queue keeps the order it is given.
+            return Queue.of(self.shuffled, batch_size, dataclasses.replace(order, seconds={}))
+        return Queue.of(self.chosen.plan.runnable, batch_size, order)
 
 
 def arrange(request: Request, ordering: Ordering, reports: Path) -> Arranged:
@@ -170,18 +183,15 @@ def _named(chosen: Chosen, request: Request) -> list[Case]:
 
 def _in_sequence(chosen: Chosen, lists: Sequence[Sequence[Case]], repeat: int) -> Arranged:
     """Each list in a world of its own, ``repeat`` times."""
-    from cp_matrix.run.queue import Queue
-
     again = Again()
     numbered = [again.number(cases) for _ in range(repeat) for cases in lists]
     plan = _plan([case for cases in numbered for case in cases])
     noted = {"order": {"repeat": repeat, "lists": len(lists)}}
-    return Arranged(dataclasses.replace(chosen, plan=plan), Queue.in_sequence(numbered), noted=noted)
+    lists = tuple(numbered)
+    return Arranged(dataclasses.replace(chosen, plan=plan), lists=lists, noted=noted)
 
 
 def _rounds(chosen: Chosen, ordering: Ordering) -> Arranged:
-    from cp_matrix.run.queue import Queue
-
     repeat, seed = ordering.repeat or 1, ordering.shuffle
     notices: tuple[str, ...] = ()
     if seed == ANY_SEED:
@@ -197,8 +207,7 @@ def _rounds(chosen: Chosen, ordering: Ordering) -> Arranged:
     notices = (f"cases in random order: --shuffle {seed} gives it again",)
     numbers = random.Random(seed)
     shuffled = [case for cases in rounds for case in numbers.sample(cases, len(cases))]
-    # Without durations a queue keeps the order it is given.
-    return Arranged(chosen, Queue.of(shuffled), notices, noted)
+    return Arranged(chosen, tuple(shuffled), notices=notices, noted=noted)
 
 
 class Again:

@@ -180,16 +180,16 @@ def _by_reason(chosen: Chosen) -> list[dict[str, Any]]:
 
 def _by_world(chosen: Chosen, batch_size: float) -> list[dict[str, Any]]:
     """The worlds the runnable cases need, widest first; a failure makes the run start more."""
-    queue = Queue.of(chosen.plan.runnable)
+    queue = Queue.of(chosen.plan.runnable, batch_size)
     return [
         {
             "world_size": kind.world_size,
             "suite": kind.suite,
             "environment": dict(kind.environment),
-            "cases": len(queue.shared[kind]),
-            "worlds": math.ceil(len(queue.shared[kind]) / batch_size) or 1,
+            "cases": sum(len(batch.works) for batch in queue.batches[kind]),
+            "worlds": len(queue.batches[kind]),
         }
-        for kind in queue.kinds()
+        for kind in sorted(queue.kinds(), key=lambda kind: -kind.world_size)
     ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from pathlib import Path
 
@@ -74,6 +73,14 @@ from cp_matrix.session.suite_check import check_folders, check_suite
     help="Put back what a case changed before the next one, or let it meet the next one.",
 )
 @click.option(
+    "--after-failure",
+    type=click.Choice(["auto", "replace", "keep"]),
+    default="auto",
+    show_default=True,
+    help="What becomes of a world in which a case failed, where each rank can go on: auto keeps it after "
+    "mismatches and replaces it where the case raised.",
+)
+@click.option(
     "--min-run", type=click.IntRange(min=1), metavar="N", help="Exit with 4 if fewer than N cases run."
 )
 @click.option(
@@ -109,6 +116,7 @@ def command(
     maxfail: int | None,
     seed: int,
     isolation: str,
+    after_failure: str,
     min_run: int | None,
     expect: int | None,
     out: Path,
@@ -120,7 +128,7 @@ def command(
     MATRIX is the name of a shipped matrix or a path (default: the shipped ones); every other word is a
     case's id, a beginning of ids, or a short hash.
     """
-    from cp_matrix.mailbox import Isolation
+    from cp_matrix.mailbox import AfterFailure, Isolation
     from cp_matrix.run.options import Options
     from cp_matrix.run.policy import Limits, Rules
 
@@ -130,13 +138,15 @@ def command(
     arranged = arrange(request, ordering, out)
     chosen, spec = arranged.chosen, arranged.spec
     runnable = len(chosen.plan.runnable)
-    import_path = suite_path(chosen.matrices) if spec is None else spec.import_path
+    import_path = {matrix.name: suite_path([matrix]) for matrix in chosen.matrices}
+    if spec is not None:
+        import_path = {case.matrix: spec.import_path for case in chosen.plan.runnable}
     if spec is not None:
         seed = seed if _was_typed("seed") else spec.seed
         isolation = isolation if _was_typed("isolation") else spec.isolation.value
-    check_folders(import_path)
-    for suite in sorted({case.suite for case in chosen.plan.runnable}):
-        check_suite(suite, import_path)
+    for suite, matrix in sorted({(case.suite, case.matrix) for case in chosen.plan.runnable}):
+        check_folders(import_path[matrix])
+        check_suite(suite, import_path[matrix])
     if expect is not None and runnable != expect:
         raise CoverageError(
             f"{runnable} cases can run here, --expect says {expect}", hint="See: cp-matrix plan"
@@ -151,12 +161,13 @@ def command(
         jobs=jobs,
         maxfail=maxfail or (1 if ordering.until_fail else None),
         rules=Rules(retries, confirm),
-        limits=Limits(case=math.inf, grace=grace),
+        limits=Limits(grace=grace),
         timeout=timeout,
         start_timeout=start_timeout,
         seed=seed,
         import_path=import_path,
         isolation=Isolation(isolation),
+        after_failure=AfterFailure(after_failure),
     )
     while True:
         session = Session(arranged, options, out, junit, plain=plain, began=began)

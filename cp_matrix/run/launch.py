@@ -1,4 +1,4 @@
-"""Starting and ending worlds: the torchrun command line (cold), or a preloaded fork server (warm).
+"""Worlds on this machine: the torchrun command line (cold), or a preloaded fork server (warm).
 
 Both read the same mailbox; only how the ranks come into being differs.
 """
@@ -9,14 +9,13 @@ import contextlib
 import json
 import os
 import re
+import select
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import IO, Protocol
 
-from cp_matrix.mailbox import Ended, Mailbox, ProcessId, UnreadableMessageError, WorldSpec
+from cp_matrix.mailbox import STACKS_SIGNAL, Ended, Mailbox, ProcessId, UnreadableMessageError, WorldSpec
 from cp_matrix.run import processes, scratch
 
 #: Everything torch is told to keep on the loopback interface; see SECURITY.md for what is left.
@@ -48,6 +47,10 @@ _RANK_VARIABLES = frozenset(
         "TORCHELASTIC_ERROR_FILE",
     }
 )
+#: Libraries that the fork server imports, separated by spaces; see ``worker/preload.py``.
+PRELOAD_VARIABLE = "CP_MATRIX_PRELOAD"
+#: Seconds that a killed host may take to be gone.
+_HOST_WAIT = 5.0
 #: How torchrun's agent reports a rank that failed.
 _FAILED_RANK = re.compile(rb"exitcode: (-?\d+)\) local_rank: (\d+)")
 
@@ -65,54 +68,130 @@ def rank_environment(inherited: Mapping[str, str], declared: Mapping[str, str], 
     return environment | LOOPBACK | {processes.MARK_VARIABLE: mark} | dict(declared)
 
 
-class Launcher(Protocol):
-    """A way to start worlds."""
-
-    def start(self, spec: WorldSpec, box: Mailbox) -> Handle:
-        """Start one world; returns at once."""
-        ...
-
-    def close(self) -> None:
-        """End what the launcher itself runs."""
-        ...
+def python(module: str) -> list[str]:
+    """The command line that runs a module; files in the working directory hide none that it imports."""
+    return [sys.executable, "-P", "-u", "-m", module]
 
 
-class Handle(Protocol):
-    """One started world, as seen from outside."""
+class LocalHandle:
+    """A world on this machine, whose ranks say in its mailbox which processes they are.
 
-    def ended(self) -> Ended | None:
-        """How the world ended, or None while it has not."""
-        ...
+    Args:
+        size: how many ranks there are to be.
+    """
 
-    def kill(self) -> None:
-        """End whatever of the launcher belongs to this world alone."""
-        ...
+    def __init__(self, size: int, box: Mailbox) -> None:
+        self._box = box
+        self._size = size
+        self._ranks: dict[int, ProcessId] = {}
+        self._lost: set[int] = set()
+        self._descriptors: dict[int, int] = {}
+        self._poll = select.poll()
+        self._ending: set[ProcessId] = set()
+
+    def lost(self) -> Collection[int]:
+        self._meet_ranks()
+        if self._descriptors:
+            for descriptor, _ in self._poll.poll(0):
+                self._forget(self._descriptors[descriptor])
+        return self._lost
+
+    def exits(self) -> Mapping[int, str]:
+        ended = self._launchers_word()
+        codes = {} if ended is None else ended.exit_codes
+        told = {rank: processes.describe_exit(code) for rank, code in codes.items()}
+        own = {rank: self._box.exit(rank) for rank in self._lost}
+        return told | {rank: call for rank, call in own.items() if call}
+
+    def ended(self) -> str | None:
+        ended = self._launchers_word()
+        if ended is None:
+            return None
+        exits = [f"rank {rank} ended with {how}" for rank, how in sorted(self.exits().items())]
+        return ", ".join(exits) or ended.error
+
+    def ask_for_stacks(self, ranks: Collection[int]) -> None:
+        for rank in ranks:
+            if rank in self._ranks and rank not in self._lost:
+                processes.send(self._ranks[rank], STACKS_SIGNAL)
+
+    def end(self) -> None:
+        self._meet_ranks()
+        # Asked while the ranks live: all that a case has started is below them.
+        self._ending = {*self._ranks.values(), *processes.descendants(self._ranks.values())}
+        self._ending.update(self._launchers_processes())
+        self.left()
+
+    def left(self) -> list[str]:
+        self._meet_ranks()
+        # Orphans that came to the driver are what ranks that are gone have left.
+        alive = {one for one in {*self._ranks.values(), *self._ending} if processes.is_alive(one)}
+        alive.update(processes.adopted())
+        # A tracker ends by itself, once it has removed the semaphores of the others.
+        alive = {one for one in alive if not processes.is_tracker(one.pid)}
+        processes.kill(alive)
+        if not alive:
+            for rank in self._ranks:
+                self._forget(rank)
+        return [f"process {one.pid}" for one in sorted(alive, key=lambda one: one.pid)]
+
+    def _meet_ranks(self) -> None:
+        for rank in range(self._size):
+            if rank in self._ranks:
+                continue
+            with contextlib.suppress(UnreadableMessageError):  # it can still be ended by its run's mark
+                if (process := self._box.pid(rank)) is not None:
+                    self._ranks[rank] = process
+                    if (descriptor := processes.descriptor(process)) is None:
+                        self._lost.add(rank)
+                    else:
+                        self._descriptors[descriptor] = rank
+                        self._poll.register(descriptor, select.POLLIN)
+
+    def _forget(self, rank: int) -> None:
+        """Note that a rank is gone, and let go of its descriptor."""
+        self._lost.add(rank)
+        for descriptor, owner in list(self._descriptors.items()):
+            if owner == rank:
+                del self._descriptors[descriptor]
+                self._poll.unregister(descriptor)
+                os.close(descriptor)
+
+    def _launchers_word(self) -> Ended | None:
+        """How the world ended, as what launched it says; None while it says nothing."""
+        raise NotImplementedError
+
+    def _launchers_processes(self) -> list[ProcessId]:
+        """Processes besides the ranks that are this world's alone."""
+        return []
 
 
-class ColdHandle:
+class ColdHandle(LocalHandle):
     """A torchrun process."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], log: Path, size: int, box: Mailbox) -> None:
+        super().__init__(size, box)
         self._process = process
         self._log = log
 
-    def ended(self) -> Ended | None:
+    def _launchers_word(self) -> Ended | None:
         code = self._process.poll()
         if code is None:
             return None
         if code == 0:
             return Ended()
         found = []
-        with contextlib.suppress(FileNotFoundError):  # a case may have removed it
+        with contextlib.suppress(OSError):  # a case may have removed it
             found = _FAILED_RANK.findall(self._log.read_bytes())
         codes = {int(rank): int(status) for status, rank in found}
         return Ended(codes, f"torchrun ended with {processes.describe_exit(code)}")
 
-    def kill(self) -> None:
-        if self._process.poll() is None:
-            # Ranks that have not written their process id yet are torchrun's children.
-            processes.kill([*processes.children(self._process.pid), self._process.pid])
-            self._process.wait()
+    def _launchers_processes(self) -> list[ProcessId]:
+        # As long as nobody has waited for it, the number is its own.
+        if self._process.poll() is not None or (own := processes.identify(self._process.pid)) is None:
+            return []
+        # Ranks that have not written their process id yet are torchrun's children.
+        return [own, *processes.descendants([own])]
 
 
 class ColdLauncher:
@@ -125,9 +204,7 @@ class ColdLauncher:
     def command(spec: WorldSpec, folder: Path) -> list[str]:
         """The torchrun command line of a world."""
         return [
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
+            *python("cp_matrix.worker.torchrun"),
             "--nnodes=1",
             f"--nproc-per-node={spec.world_size}",
             "--max-restarts=0",
@@ -139,35 +216,34 @@ class ColdLauncher:
             "--local-addr=127.0.0.1",
             # Otherwise in the temporary folder, where a torchrun that is killed would leave it.
             f"--log-dir={folder / 'agent'}",
-            "--module",
-            "cp_matrix.worker.loop",
+            "--no-python",
+            *python("cp_matrix.worker.loop"),
             str(folder),
         ]
 
     def start(self, spec: WorldSpec, box: Mailbox) -> ColdHandle:
         log = Path(spec.logs) / "launcher.log"
         with log.open("wb") as output:
-            process = subprocess.Popen(
+            process = processes.start(
                 self.command(spec, box.folder),
+                self._environment | spec.environment,
+                output,
                 stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=self._environment | spec.environment,
             )
-        return ColdHandle(process, log)
+        return ColdHandle(process, log, spec.world_size, box)
 
     def close(self) -> None:
         """Nothing runs between worlds."""
 
 
-class WarmHandle:
+class WarmHandle(LocalHandle):
     """A world forked by a host."""
 
-    def __init__(self, host: subprocess.Popen[bytes], box: Mailbox) -> None:
+    def __init__(self, host: subprocess.Popen[bytes], size: int, box: Mailbox) -> None:
+        super().__init__(size, box)
         self._host = host
-        self._box = box
 
-    def ended(self) -> Ended | None:
+    def _launchers_word(self) -> Ended | None:
         # In this order: a host that is gone has written all it ever will.
         gone = self._host.poll() is not None
         try:
@@ -178,86 +254,46 @@ class WarmHandle:
             return Ended({}, "the process that forks the ranks is gone")
         return ended
 
-    def kill(self) -> None:
-        """The host notices by itself that its ranks are gone."""
-
 
 class WarmLauncher:
-    """Forks worlds from a process that has imported torch and the suites (``worker/host.py``)."""
+    """Forks worlds from a process that has imported torch and the suites' libraries (``worker/host.py``)."""
 
-    def __init__(
-        self, environment: Mapping[str, str], suites: tuple[str, ...], import_path: tuple[str, ...], log: Path
-    ) -> None:
+    def __init__(self, environment: Mapping[str, str], libraries: Collection[str], log: Path) -> None:
         self._log = log
         self._scratch = scratch.folder(environment[processes.MARK_VARIABLE])
         log.parent.mkdir(parents=True, exist_ok=True)
-        self._environment = {
-            **environment,
-            "CP_MATRIX_PRELOAD_SUITES": " ".join(suites),
-            "CP_MATRIX_PRELOAD_PATH": os.pathsep.join(import_path),
-        }
+        self._environment = {**environment, PRELOAD_VARIABLE: " ".join(libraries)}
         self._process: subprocess.Popen[bytes] | None = None
-        self._boxes: list[Mailbox] = []
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
             with self._log.open("ab") as output:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-m", "cp_matrix.worker.host", str(self._scratch)],
-                    stdin=subprocess.PIPE,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    env=self._environment,
-                )
+                command = [*python("cp_matrix.worker.host"), str(self._scratch)]
+                self._process = processes.start(command, self._environment, output, stdin=subprocess.PIPE)
+            assert self._process.stdin is not None
+            os.set_blocking(self._process.stdin.fileno(), False)
         return self._process
 
     def start(self, spec: WorldSpec, box: Mailbox) -> WarmHandle:
         host = self._running()
-        self._boxes.append(box)
-        pipe: IO[bytes] | None = host.stdin
-        assert pipe is not None
+        assert host.stdin is not None
+        # JSON: a folder's name may hold a line break, or bytes that are no text.
+        line = json.dumps(str(box.folder)).encode() + b"\n"
         with contextlib.suppress(BrokenPipeError):  # it has just died: `ended` of this world will say so
-            # JSON: a folder's name may hold a line break, or bytes that are no text.
-            pipe.write(json.dumps(str(box.folder)).encode() + b"\n")
-            pipe.flush()
-        return WarmHandle(host, box)
+            if os.write(host.stdin.fileno(), line) != len(line):
+                raise BlockingIOError("the process that forks the ranks takes no more orders")
+        return WarmHandle(host, spec.world_size, box)
 
     def close(self) -> None:
         if self._process is None:
             return
-        # The tracker ends by itself, once it has removed the semaphores of the others.
-        children = [pid for pid in processes.children(self._process.pid) if not processes.is_tracker(pid)]
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        if self._process.poll() is not None:
+            return  # somebody has waited for it: its number may be another's by now
+        host = processes.identify(self._process.pid)
+        below = [] if host is None else processes.descendants([host])
         self._process.kill()
-        self._process.wait()
-        if self._process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):  # an unsent line to a host that is gone
-                self._process.stdin.close()
-        processes.kill(children)
-        for box in self._boxes:
-            box.discard_unfinished()  # the host may have been telling how a world ended
-
-
-def end_world(
-    handle: Handle, ranks: Callable[[], Collection[ProcessId]], *, timeout: float = 10.0
-) -> list[int]:
-    """Kill every rank of a world, all processes of their sessions and all they started.
-
-    Args:
-        handle: the world.
-        ranks: tells which ranks are known by now.
-        timeout: seconds.
-
-    Returns:
-        Process ids that are still alive after ``timeout`` seconds (in an uninterruptible wait).
-    """
-    deadline = time.monotonic() + timeout
-    below = processes.descendants(ranks())
-    handle.kill()
-    while True:
-        known = ranks()
-        left = set(processes.in_sessions(known))
-        left |= {one.pid for one in (*known, *below) if processes.is_alive(one)}
-        if not left or time.monotonic() > deadline:
-            return sorted(left)
-        processes.kill(left)
-        time.sleep(0.002)
+        with contextlib.suppress(subprocess.TimeoutExpired):  # the run's sweep will tell of it
+            self._process.wait(_HOST_WAIT)
+        processes.kill(one for one in below if not processes.is_tracker(one.pid))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from cp_matrix.mailbox import Isolation
+from cp_matrix.mailbox import AfterFailure, Isolation
 from cp_matrix.run import policy
 
 
@@ -20,6 +21,7 @@ class Options:
         timeout: seconds a case may take, instead of what it declares; or None.
         start_timeout: seconds until all ranks of a world must be ready.
         seed: given to every case.
+        import_path: where the suites of a matrix, named by its name, are imported from.
     """
 
     batch_size: float
@@ -31,5 +33,6 @@ class Options:
     timeout: float | None
     start_timeout: float
     seed: int
-    import_path: tuple[str, ...] = ()
+    import_path: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     isolation: Isolation = Isolation.RESTORE
+    after_failure: AfterFailure = AfterFailure.AUTO

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -12,38 +12,44 @@ from cp_matrix.record.results import Attempt, CaseResult, RankResult, Verdict
 #: Why a world is replaced whose messages cannot be trusted.
 SPOILED = "its mailbox was written to by a case"
 
+_HAD = {Verdict.PASSED: "passed", Verdict.FAILED: "failed", Verdict.TIMEOUT: "timed out"}
+
 
 @dataclass(frozen=True)
 class Limits:
     """How long things may take, in seconds."""
 
-    #: From the moment the first rank enters a case until every rank has its record.
-    case: float
-    #: From the first failing rank until the others must have their records.
+    #: From the first failing rank until the others must have their results.
     grace: float = 5.0
-    #: From the last record until every rank has put its process back in order.
+    #: From the last result until every rank has put its process back in order.
     teardown: float = 30.0
-    #: From the first lost rank until the launcher must have said how it ended.
-    exits: float = 5.0
+    #: From the first lost rank until it must be known how it ended.
+    exits: float = 2.0
+    #: From the order to stop until a world with all its verdicts must be gone by itself.
+    stop: float = 1.5
 
 
 @dataclass(frozen=True)
 class View:
-    """One case in one world, as seen at one moment. Times are on the driver's monotonic clock."""
+    """One case in one world, as seen at one moment.
+
+    Times are on the monotonic clock, which ranks and driver of one machine share. What decides between
+    verdicts is read from the ranks' own words, so that a driver that looks late judges alike.
+    """
 
     now: float
     world_size: int
     entered_at: float
-    records: Mapping[int, RankResult] = field(default_factory=dict)
+    results: Mapping[int, RankResult] = field(default_factory=dict)
     #: For each rank that has said so, whether it can take another case.
     gates: Mapping[int, bool] = field(default_factory=dict)
     #: Ranks whose process is gone, with the moment this was seen.
     lost: Mapping[int, float] = field(default_factory=dict)
-    failed_at: float | None = None
+    #: When the last rank was seen to have its result; None while one is missing.
     recorded_at: float | None = None
-    #: How the launcher says ranks ended, or None while it has not.
-    exits: Mapping[int, str] | None = None
-    #: Ranks whose record is none that cp-matrix wrote, with what is wrong with it.
+    #: How ranks ended, as far as it is known.
+    exits: Mapping[int, str] = field(default_factory=dict)
+    #: Ranks whose result is none that cp-matrix wrote, with what is wrong with it.
     unreadable: Mapping[int, str] = field(default_factory=dict)
 
 
@@ -65,37 +71,40 @@ class Judgement:
     replace: str = ""
 
 
-def judge(view: View, limits: Limits) -> Judgement | None:
-    """What has become of the case, or None while it is too early to tell."""
-    missing = tuple(rank for rank in range(view.world_size) if rank not in view.records)
+def judge(view: View, limits: Limits, limit: float) -> Judgement | None:
+    """What has become of the case, or None while it is too early to tell.
+
+    Args:
+        limit: seconds the case may take.
+    """
+    missing = tuple(rank for rank in range(view.world_size) if rank not in view.results)
     failed = sorted(
-        (record for record in view.records.values() if not record.ok),
-        key=lambda record: (record.started + record.seconds, record.rank),
+        (result for result in view.results.values() if not result.ok),
+        key=lambda result: (result.ended, result.rank),
     )
-    lost_inside = {rank: when for rank, when in view.lost.items() if rank in missing}
     if not missing:
-        return _all_recorded(view, limits, failed)
+        return _all_recorded(view, limits, failed, limit)
     if view.unreadable:
         rank = min(view.unreadable)
         return Judgement(Verdict.CRASHED, f"rank {rank}: {view.unreadable[rank]}", rank, (), SPOILED)
-    if lost_inside and not _failed_well_before(view, lost_inside):
+    lost_inside = {rank: when for rank, when in view.lost.items() if rank in missing}
+    # When a rank dies, its peers' collectives fail at once: that failure is the crash's, not the
+    # case's. A rank that is lost after a peer has failed by itself is a consequence of the failure.
+    by_itself = bool(failed) and not failed[0].peers_gone
+    if lost_inside and not by_itself:
         return _crashed(view, limits, missing, lost_inside)
-    if failed and view.failed_at is not None:
-        if lost_inside or view.now - view.failed_at >= limits.grace:
+    if failed:
+        if (lost_inside and by_itself) or view.now - failed[0].ended >= limits.grace:
             inside = tuple(rank for rank in missing if rank not in view.lost)
+            line = _failure_line(failed[0])
             return Judgement(
-                Verdict.FAILED,
-                _failure_line(failed[0]),
-                failed[0].rank,
-                inside,
-                "a rank failed and others are stuck",
+                Verdict.FAILED, line, failed[0].rank, inside, "a rank failed and others are stuck"
             )
         return None
-    if view.now - view.entered_at >= limits.case:
-        where = _ranks(missing)
+    if view.now - view.entered_at >= limit:
         return Judgement(
             Verdict.TIMEOUT,
-            f"no result from {where} within {limits.case:g} s",
+            f"no result from {_ranks(missing)} within {limit:g} s",
             missing[0],
             tuple(rank for rank in missing if rank not in view.lost),
             "a case timed out",
@@ -103,55 +112,59 @@ def judge(view: View, limits: Limits) -> Judgement | None:
     return None
 
 
-def _failed_well_before(view: View, lost_inside: Mapping[int, float]) -> bool:
-    # When a rank dies, its peers' collectives fail at once: that failure is the crash's, not the
-    # case's. A rank that is lost long after a peer's failure is a consequence of the failure.
-    return view.failed_at is not None and min(lost_inside.values()) - view.failed_at > 0.5
-
-
-def _all_recorded(view: View, limits: Limits, failed: Sequence[RankResult]) -> Judgement | None:
+def _all_recorded(view: View, limits: Limits, failed: Sequence[RankResult], limit: float) -> Judgement | None:
+    outcome, reason, rank = Verdict.PASSED, "", None
+    took = _took(view.results.values())
     if failed:
-        return Judgement(Verdict.FAILED, _failure_line(failed[0]), failed[0].rank, (), "a case failed")
-    if all(view.gates.get(rank) for rank in range(view.world_size)):
-        return Judgement(Verdict.PASSED)
-    waiting = [rank for rank in range(view.world_size) if rank not in view.gates]
+        outcome, reason, rank = Verdict.FAILED, _failure_line(failed[0]), failed[0].rank
+    elif took > limit:
+        # A driver that looks in time would not have waited for it.
+        outcome, reason = Verdict.TIMEOUT, f"it took {took:.1f} s and may take {limit:g} s"
+        rank = max(view.results.values(), key=lambda result: result.ended).rank
+    if all(view.gates.get(each) for each in range(view.world_size)):
+        return Judgement(outcome, reason, rank)
+    waiting = [each for each in range(view.world_size) if each not in view.gates]
+    gone = [each for each in waiting if each in view.lost]
     if not waiting:
-        return Judgement(Verdict.PASSED, replace="a case left its world unable to go on")
-    gone = [rank for rank in waiting if rank in view.lost]
-    if gone:
-        return Judgement(Verdict.PASSED, replace=f"{_ranks(gone)} was lost after the case had passed")
-    if view.recorded_at is not None and view.now - view.recorded_at >= limits.teardown:
-        return Judgement(
-            Verdict.PASSED,
-            replace=f"{_ranks(waiting)} did not put its process in order within {limits.teardown:g} s",
-        )
-    return None
+        why = f"a case {_HAD[outcome]}" if outcome.is_bad else "a case left its world unable to go on"
+    elif gone:
+        why = f"{_ranks(gone)} was lost after the case had {_HAD[outcome]}"
+    elif view.recorded_at is not None and view.now - view.recorded_at >= limits.teardown:
+        why = f"{_ranks(waiting)} did not put its process in order within {limits.teardown:g} s"
+    else:
+        return None
+    return Judgement(outcome, reason, rank, replace=why)
+
+
+def _took(results: Collection[RankResult]) -> float:
+    """Seconds from the first rank's begin to the last one's end."""
+    begin = min(result.ended - result.seconds for result in results)
+    return max(result.ended for result in results) - begin
 
 
 def _crashed(
     view: View, limits: Limits, missing: Sequence[int], lost_inside: Mapping[int, float]
 ) -> Judgement | None:
-    if view.exits is None and view.now - min(lost_inside.values()) < limits.exits:
+    told = [rank for rank in view.exits if rank in missing]
+    if not told and view.now - min(lost_inside.values()) < limits.exits:
         return None
-    exits = view.exits or {}
-    told = [rank for rank in exits if rank in missing]
     # A launcher ends the other ranks by SIGTERM once one is gone: those come last.
     first = min(
         told or lost_inside,
-        key=lambda rank: (exits.get(rank) == "SIGTERM", lost_inside.get(rank, view.now), rank),
+        key=lambda rank: (view.exits.get(rank) == "SIGTERM", lost_inside.get(rank, view.now), rank),
     )
-    how = exits.get(first)
-    reason = f"rank {first} was lost: {how or 'it ended without an error code (exit code 0)'}"
+    how = view.exits.get(first)
+    reason = f"rank {first} was lost" + (f": {how}" if how else "; how it ended is not known")
     inside = tuple(rank for rank in missing if rank not in view.lost)
     return Judgement(Verdict.CRASHED, reason, first, inside, "a rank was lost")
 
 
-def _failure_line(record: RankResult) -> str:
-    if record.error is None:
-        return f"rank {record.rank} failed"
-    first_line = record.error.message.strip().splitlines()
+def _failure_line(result: RankResult) -> str:
+    if result.error is None:
+        return f"rank {result.rank} failed"
+    first_line = result.error.message.strip().splitlines()
     message = f": {first_line[0]}" if first_line else ""
-    return f"rank {record.rank}: {record.error.type}{message}"
+    return f"rank {result.rank}: {result.error.type}{message}"
 
 
 def _ranks(ranks: Sequence[int]) -> str:

@@ -1,19 +1,23 @@
-"""Finding and ending processes for certain, through ``/proc``.
+"""Finding and ending processes for certain, through ``/proc`` and process descriptors.
 
 Torch puts every rank into a session or process of its own, so killing a process group is not enough.
-Each rank leads a session (its children are in it), and everything a run starts carries the run's
-mark in its environment as it was at ``exec``.
+Ranks and the driver adopt orphans (``PR_SET_CHILD_SUBREAPER``): whatever a case starts stays below its
+rank while that lives, and below the driver afterwards. Everything a run starts also carries the run's mark
+in its environment as it was at ``exec``. Nothing is signalled without its identity.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
+import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from cp_matrix.mailbox import ProcessId
 
@@ -21,23 +25,19 @@ from cp_matrix.mailbox import ProcessId
 _TRACKERS_WAIT = 3.0
 
 _PR_SET_CHILD_SUBREAPER = 36
-#: Children from before orphans were adopted; None while they are not.
-_spared: frozenset[int] | None = None
+#: Children from before orphans were adopted, and those started since; None while none are adopted.
+_own: set[ProcessId] | None = None
 
 #: The variable that marks every process of a run.
 MARK_VARIABLE = "CP_MATRIX_RUN"
+#: The variable that tells a process which one is to be its parent; see ``worker/parent.py``.
+PARENT_VARIABLE = "CP_MATRIX_PARENT"
 
 
 @dataclass(frozen=True)
 class _Stat:
     state: str
-    parent: int
-    session: int
     start: int
-
-    @property
-    def alive(self) -> bool:
-        return self.state not in "ZX"
 
 
 def _stat(pid: int) -> _Stat | None:
@@ -47,61 +47,55 @@ def _stat(pid: int) -> _Stat | None:
         return None
     # The name in parentheses may itself hold spaces and parentheses.
     fields = text[text.rindex(")") + 2 :].split()
-    return _Stat(fields[0], int(fields[1]), int(fields[3]), int(fields[19]))
+    return _Stat(fields[0], int(fields[19]))
+
+
+def identify(pid: int) -> ProcessId | None:
+    """The living process with this number; None where there is none, or only a zombie."""
+    stat = _stat(pid)
+    return None if stat is None or stat.state in "ZX" else ProcessId(pid, stat.start)
 
 
 def is_alive(process: ProcessId) -> bool:
     """Whether this very process (not a later one with its number) exists and is no zombie."""
-    stat = _stat(process.pid)
-    return stat is not None and stat.alive and stat.start == process.start
+    return identify(process.pid) == process
 
 
-def _all_pids() -> list[int]:
-    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+def descriptor(process: ProcessId) -> int | None:
+    """A process descriptor (``pidfd_open``), readable once the process has ended; None if it has."""
+    try:
+        opened = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return None
+    # Looked at after it was opened: the number cannot have changed its owner since.
+    if is_alive(process):
+        return opened
+    os.close(opened)
+    return None
 
 
-def in_sessions(leaders: Iterable[ProcessId]) -> list[int]:
-    """Living processes of the sessions these processes lead or led.
-
-    The kernel does not give a number to a new process while a session bears it, so a session whose
-    leader is gone is still the same one; if the number has a new owner, the session is over.
-    """
-    wanted = set()
-    for leader in leaders:
-        stat = _stat(leader.pid)
-        if stat is None or stat.start == leader.start:
-            wanted.add(leader.pid)
-    if not wanted:
-        return []
-    found = []
-    for pid in _all_pids():
-        stat = _stat(pid)
-        if stat is not None and stat.alive and stat.session in wanted:
-            found.append(pid)
-    return found
+def send(process: ProcessId, number: signal.Signals) -> bool:
+    """Send a signal to this very process; whether it was there to get it."""
+    opened = descriptor(process)
+    if opened is None:
+        return False
+    try:
+        signal.pidfd_send_signal(opened, number)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(opened)
+    return True
 
 
-def descendants(ancestors: Iterable[ProcessId]) -> list[ProcessId]:
-    """Living processes below these, whichever session they are in.
-
-    To be asked while the ancestors live: what they leave behind gets another parent.
-    """
-    stats = {pid: stat for pid in _all_pids() if (stat := _stat(pid)) is not None}
-    below: dict[int, list[int]] = {}
-    for pid, stat in stats.items():
-        below.setdefault(stat.parent, []).append(pid)
-    found = []
-    open_ = [one.pid for one in ancestors if one.pid in stats and stats[one.pid].start == one.start]
-    while open_:
-        for pid in below.get(open_.pop(), ()):
-            open_.append(pid)
-            if stats[pid].alive:
-                found.append(ProcessId(pid, stats[pid].start))
-    return found
+def kill(processes: Iterable[ProcessId]) -> None:
+    """SIGKILL; processes that are gone already are fine."""
+    for process in processes:
+        send(process, signal.SIGKILL)
 
 
 def children(pid: int) -> list[int]:
-    """The direct children of a process."""
+    """The direct children of a process, zombies included."""
     found: list[int] = []
     try:
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -111,51 +105,91 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def marked(mark: str) -> list[int]:
-    """Living processes that were started with this run's mark, except the caller."""
-    needle = f"{MARK_VARIABLE}={mark}".encode()
+def descendants(ancestors: Iterable[ProcessId]) -> list[ProcessId]:
+    """Living processes below these, whichever session they are in.
+
+    To be asked while the ancestors live: what they leave behind gets another parent.
+    """
     found = []
-    for pid in _all_pids():
-        if pid == os.getpid():
-            continue
-        try:
-            environment = Path(f"/proc/{pid}/environ").read_bytes()
-        except OSError:
-            continue  # gone, or another user's
-        stat = _stat(pid)
-        if needle in environment.split(b"\0") and stat is not None and stat.alive:
-            found.append(pid)
+    open_ = [one.pid for one in ancestors if is_alive(one)]
+    while open_:
+        for pid in children(open_.pop()):
+            open_.append(pid)
+            if (process := identify(pid)) is not None:
+                found.append(process)
     return found
 
 
+def marked(mark: str) -> list[ProcessId]:
+    """Living processes that were started with this run's mark, except the caller."""
+    needle = f"{MARK_VARIABLE}={mark}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            environment = (entry / "environ").read_bytes()
+        except OSError:
+            continue  # gone, or another user's
+        if needle in environment.split(b"\0") and (process := identify(int(entry.name))) is not None:
+            found.append(process)
+    return found
+
+
+def start(
+    command: Sequence[str], environment: Mapping[str, str], output: IO[bytes], *, stdin: int
+) -> subprocess.Popen[bytes]:
+    """Start a process of the run, which the caller waits for.
+
+    Raises:
+        OSError: no process can be made.
+    """
+    process = subprocess.Popen(
+        command,
+        stdin=stdin,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        env={**environment, PARENT_VARIABLE: str(os.getpid())},
+    )
+    # Nobody has waited for it, so the number is still its own, even if it has ended.
+    if _own is not None and (stat := _stat(process.pid)) is not None:
+        _own.add(ProcessId(process.pid, stat.start))
+    return process
+
+
 def adopt_orphans() -> None:
-    """Have processes whose parent is gone become children of this one, where `sweep` finds them.
+    """Have processes whose parent is gone become children of this one, where `adopted` finds them.
 
     A daemon that a case has started may have left its session and emptied its environment. The
     children there are now are none of the run's and are spared.
     """
-    global _spared  # the kernel's flag belongs to the process as well
-    _spared = frozenset(children(os.getpid()))
+    global _own  # the kernel's flag belongs to the process as well
+    _own = {child for child, _ in _children()}
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _adopted() -> list[int]:
-    if _spared is None:
-        return []
-    found = set(children(os.getpid())) - _spared
-    return [pid for pid in found if (stat := _stat(pid)) is not None and stat.alive]
-
-
-def kill(pids: Iterable[int]) -> None:
-    """SIGKILL; processes that are gone already are fine."""
-    for pid in pids:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
+def adopted() -> list[ProcessId]:
+    """Living orphans that became children of this process. Those that have ended are reaped."""
+    found = []
+    for child, alive in _children() if _own is not None else ():
+        if _own is None or child in _own:
             continue
+        if alive:
+            found.append(child)
+        else:
+            with contextlib.suppress(ChildProcessError):  # somebody else has reaped it
+                os.waitpid(child.pid, os.WNOHANG)
+    return found
 
 
-def sweep(mark: str, *, timeout: float = 10.0) -> list[int]:
+def _children() -> Iterator[tuple[ProcessId, bool]]:
+    """The children of this process, and whether each is alive. Their numbers are theirs until they are reaped."""
+    for pid in children(os.getpid()):
+        if (stat := _stat(pid)) is not None:
+            yield ProcessId(pid, stat.start), stat.state not in "ZX"
+
+
+def sweep(mark: str, *, timeout: float = 10.0) -> list[ProcessId]:
     """Kill everything that carries the mark until nothing does; what is left after ``timeout`` seconds.
 
     Orphans that were adopted are killed as well, whatever they carry.
@@ -166,13 +200,13 @@ def sweep(mark: str, *, timeout: float = 10.0) -> list[int]:
     begin = time.monotonic()
     quiet = 0
     while True:
-        left = sorted({*marked(mark), *_adopted()})
+        left = [*marked(mark), *adopted()]
         # A process in the middle of its exec has no environment for a moment: look twice.
         quiet = 0 if left else quiet + 1
         if quiet == 2 or time.monotonic() - begin >= timeout:
             return left
         patient = time.monotonic() - begin < _TRACKERS_WAIT
-        kill(pid for pid in left if not (patient and is_tracker(pid)))
+        kill(process for process in left if not (patient and is_tracker(process.pid)))
         time.sleep(0.01)
 
 

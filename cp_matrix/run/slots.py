@@ -26,12 +26,16 @@ class Slots:
     def free(self) -> int:
         return len(self.places) - len(self.taken)
 
-    def allocate(self, world_size: int) -> tuple[Slots, tuple[str, ...]] | None:
-        """Places for one world, spread over as many devices as possible; None if there are too few."""
-        if self.free < world_size:
-            return None
+    def allocate(self, world_size: int, wanted: Sequence[str] = ()) -> tuple[Slots, tuple[str, ...]]:
+        """Places for one world: those wanted if they are free, else spread over as many devices as possible.
+
+        Raises:
+            ValueError: there are too few; ask `free` first.
+        """
         open_places = Counter(self.places) - Counter(self.taken)
-        chosen: list[str] = []
+        chosen = list(wanted) if len(wanted) == world_size and Counter(wanted) <= open_places else []
+        if open_places.total() < world_size:
+            raise ValueError(f"{world_size} places are wanted and {open_places.total()} are free")
         while len(chosen) < world_size:
             for place in list(dict.fromkeys(self.places)):
                 if open_places[place] and len(chosen) < world_size:

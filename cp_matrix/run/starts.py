@@ -7,15 +7,16 @@ starts, once, for the rest of the run.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
 from cp_matrix.mailbox import Ready, UnreadableMessageError
 from cp_matrix.record.results import RankError
-from cp_matrix.run.launch import ColdLauncher, Launcher, WarmLauncher, rank_environment
-from cp_matrix.run.processes import describe_exit
+from cp_matrix.run.handle import Launcher
+from cp_matrix.run.launch import ColdLauncher, WarmLauncher, rank_environment
+from cp_matrix.run.libraries import libraries_of
 from cp_matrix.run.queue import WorldKind
 from cp_matrix.run.world import World
 
@@ -76,9 +77,9 @@ class Starts:
     way: str
     _failed: Counter[WorldKind] = field(default_factory=Counter)
 
-    def has_failed_too_often(self, kind: WorldKind) -> bool:
-        """Whether the last worlds of this kind all came to nothing."""
-        return self._failed[kind] >= MOST_FAILED_STARTS
+    def failing(self) -> set[WorldKind]:
+        """Kinds whose last worlds all came to nothing: one that did start carries on without others."""
+        return {kind for kind, count in self._failed.items() if count >= MOST_FAILED_STARTS}
 
     def went_well(self, kind: WorldKind) -> None:
         """A world of this kind has begun a case."""
@@ -98,7 +99,7 @@ class Starts:
         log = failure.log(world.name)
         if failure.error.type in FINAL_ERRORS:
             return Conclusion(give_up=f"{failure.what} (the traceback is in {log})")
-        if failure.error.type == "BadForkError" and world.start == "warm":
+        if failure.error.type == "BadForkError" and world.spec.start == "warm":
             return Conclusion(fall_back=failure.what)
         tries = self._count(world)
         if tries < MOST_FAILED_STARTS or others:
@@ -115,10 +116,10 @@ class Starts:
         return Conclusion(give_up=f"worlds die before their first case, {tries} in a row")
 
     def _count(self, world: World) -> int:
-        if world.start != self.way:
+        if world.spec.start != self.way:
             return 0  # started before the fall-back, which is the answer to it
-        self._failed[world.kind] += 1
-        return self._failed[world.kind]
+        self._failed[world.batch.kind] += 1
+        return self._failed[world.batch.kind]
 
 
 def look_at_start(world: World, now: float, timeout: float) -> list[Ready] | StartFailure | None:
@@ -128,23 +129,22 @@ def look_at_start(world: World, now: float, timeout: float) -> list[Ready] | Sta
         now: on the monotonic clock.
         timeout: seconds it may take.
     """
+    # In this order: a launch that is over has said all it ever will.
+    ended = world.handle.ended()
+    names = world.box.files("ranks") or frozenset()
+    ranks = range(world.size)
+    missing = [rank for rank in ranks if f"{rank}.ready" not in names]
     try:
-        readies = [world.box.ready(rank) for rank in range(world.size)]
-        broken = world.broken()
+        if not missing:
+            return [ready for rank in ranks if (ready := world.box.ready(rank)) is not None]
+        for rank in ranks:
+            if f"{rank}.broken" in names and (error := world.box.broken(rank)) is not None:
+                return StartFailure(rank, error)
     except UnreadableMessageError as error:
         return StartFailure(None, RankError(type(error).__name__, str(error), ""))
-    present = [ready for ready in readies if ready is not None]
-    if len(present) == world.size:
-        return present
-    if broken is not None:
-        return StartFailure(*broken)
-    if (ended := world.handle.ended()) is not None:
-        exits = ", ".join(
-            f"rank {rank} ended with {describe_exit(code)}" for rank, code in ended.exit_codes.items()
-        )
-        return StartFailure(None, RankError("StartError", exits or ended.error or "it ended", ""))
+    if ended is not None:
+        return StartFailure(None, RankError("StartError", ended or "it ended", ""))
     if now - world.started_at > timeout:
-        missing = [rank for rank, ready in enumerate(readies) if ready is None]
         text = f"ranks {missing} were not ready within {timeout:g} s"
         return StartFailure(missing[0], RankError("StartTimeout", text, ""))
     return None
@@ -171,19 +171,14 @@ class Launchers:
 
 
 def torch_launchers(
-    environ: Mapping[str, str],
-    mark: str,
-    kinds: Sequence[WorldKind],
-    import_path: tuple[str, ...],
-    logs: Path,
+    environ: Mapping[str, str], mark: str, kinds: Collection[WorldKind], logs: Path
 ) -> LauncherFactory:
     """Launchers that start real worlds.
 
     Args:
         environ: the environment that was inherited.
         mark: the run's id.
-        kinds: all kinds of worlds of the run: their suites are preloaded.
-        import_path: where suites are imported from.
+        kinds: all kinds of worlds of the run: the libraries of their suites are preloaded.
         logs: the folder for the hosts' logs.
     """
     numbers = count(1)
@@ -192,7 +187,10 @@ def torch_launchers(
         environment = rank_environment(environ, dict(declared), mark)
         if way == "cold":
             return ColdLauncher(environment)
-        suites = tuple(dict.fromkeys(kind.suite for kind in kinds if kind.environment == declared))
-        return WarmLauncher(environment, suites, import_path, logs / f"host{next(numbers)}.log")
+        suites = dict.fromkeys(
+            (kind.suite, kind.import_path) for kind in kinds if kind.environment == declared
+        )
+        libraries = dict.fromkeys(name for suite in suites for name in libraries_of(*suite))
+        return WarmLauncher(environment, libraries, logs / f"host{next(numbers)}.log")
 
     return make

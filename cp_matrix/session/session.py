@@ -37,12 +37,15 @@ class Session:
         began: float,
     ) -> None:
         from cp_matrix.facts.nccl import SHARED_GPU_ENVIRONMENT
-        from cp_matrix.mailbox import Isolation
+        from cp_matrix.mailbox import Isolation, WorldSpec
         from cp_matrix.record.fold import RunRecord
         from cp_matrix.record.folder import Durations, RunFolder
         from cp_matrix.report.console import choose_console
         from cp_matrix.report.junit import JUnitWriter
         from cp_matrix.run.driver import Driver
+        from cp_matrix.run.fleet import Settings
+        from cp_matrix.run.queue import Order
+        from cp_matrix.run.starts import torch_launchers
 
         chosen = self._chosen = arranged.chosen
         self._options = options
@@ -63,15 +66,24 @@ class Session:
             self._notices.append("isolation is off: what a case leaves behind meets the next one")
         if shared > 1:
             self._notices.append(f"up to {shared} ranks share a GPU (NCCL {chosen.facts['nccl_loaded']})")
+        order = Order(
+            lambda case: options.timeout or case.timeout,
+            lambda case: options.import_path.get(case.matrix, ()),
+            self._durations.read(),
+        )
+        queue = arranged.queue(order, options.batch_size)
+        logs = self._folder.path / "logs"
+        spec = WorldSpec.template(options.seed, options.isolation, options.after_failure)
         self._driver: Driver = Driver(
             chosen.plan,
-            options,
+            queue,
+            Settings(spec, options.start, options.jobs, options.start_timeout, options.limits),
+            options.rules,
             slots_for(chosen),
             self._folder,
             [self],
-            environ,
-            self._durations.read(),
-            queue=arranged.queue,
+            torch_launchers(environ, self._folder.run_id, queue.kinds(), logs),
+            options.maxfail,
         )
 
     # What the driver tells.

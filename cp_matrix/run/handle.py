@@ -1,0 +1,81 @@
+"""Where the ranks of a world live: the one protocol by which the driver reaches them.
+
+`World` and `Fleet` know mailboxes and handles, no process. A handle that reaches ranks on other machines
+needs no change in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+from cp_matrix.mailbox import Mailbox, WorldSpec
+
+
+class Handle(Protocol):
+    """One started world, as seen from outside. No method waits."""
+
+    def lost(self) -> Collection[int]:
+        """Ranks that were there and are gone for certain; what they wrote is all they ever will."""
+        ...
+
+    def exits(self) -> Mapping[int, str]:
+        """How ranks ended, as far as that is known: ``SIGKILL``, ``exit code 3``, ``os._exit(0)``."""
+        ...
+
+    def ended(self) -> str | None:
+        """What the launcher says of a world that is over (may be empty); None while it is not."""
+        ...
+
+    def ask_for_stacks(self, ranks: Collection[int]) -> None:
+        """Have these ranks write their Python stacks into the mailbox; those that are gone cannot."""
+        ...
+
+    def end(self) -> None:
+        """Begin to end every process of the world."""
+        ...
+
+    def left(self) -> list[str]:
+        """What is still alive since `end`, in words; asks it to end once more. Empty: all is gone."""
+        ...
+
+
+class Launcher(Protocol):
+    """A way to start worlds."""
+
+    def start(self, spec: WorldSpec, box: Mailbox) -> Handle:
+        """Start one world; returns at once.
+
+        Raises:
+            OSError: it cannot be started, for example because no further process may be made.
+        """
+        ...
+
+    def close(self) -> None:
+        """End what the launcher itself runs."""
+        ...
+
+
+class Unstarted:
+    """A world that could not be started at all."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def lost(self) -> Collection[int]:
+        return ()
+
+    def exits(self) -> Mapping[int, str]:
+        return {}
+
+    def ended(self) -> str:
+        return self._why
+
+    def ask_for_stacks(self, ranks: Collection[int]) -> None:
+        """Nobody is there."""
+
+    def end(self) -> None:
+        """Nothing was begun."""
+
+    def left(self) -> list[str]:
+        return []

@@ -1,0 +1,2 @@
+def libraries_of(suite: str, import_path: tuple[str, ...]) -> tuple[str, ...]:
+    return ()
