@@ -7,6 +7,7 @@ driver's clock moves only while it sleeps: no script takes long, and a busy mach
 
 from __future__ import annotations
 
+import errno
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -35,7 +36,7 @@ STARTS = ("ready", "bare", "ended", "silent", "lost", "SuiteError", "BadForkErro
 #: What the ranks may do with a case. After ``between`` the world dies before it enters another.
 CASES = (
     *("pass", "fail", "fail_on_one", "crash", "crash_untold", "garbage", "forgery", "removal"),
-    *("hang", "unhealthy", "teardown", "late", "between"),
+    *("hang", "unhealthy", "teardown", "late", "between", "mismatch", "mismatch_on_one"),
 )
 #: In seconds of the driver's clock; far above what a script's steps take.
 LIMITS = Limits(grace=0.5, teardown=0.5, exits=0.3, stop=0.5)
@@ -160,19 +161,24 @@ class ScriptedWorld:
         for rank in self._ranks:
             if act == "fail_on_one" and rank == last > 0:
                 return False
-            record(rank, not act.startswith("fail"))
+            record(
+                rank,
+                not (
+                    act in ("fail", "fail_on_one", "mismatch") or (act == "mismatch_on_one" and rank == last)
+                ),
+            )
             yield
         if act == "late":
             self._lose(last)
         if act in ("late", "teardown"):
             return False
-        go = act in ("pass", "between")
+        go = act in ("pass", "between", "mismatch", "mismatch_on_one")
         for rank in self._ranks:
             self.box.put_after(number, rank, After(), go=go)
             yield
         if act == "between":
             self._lose(0)
-        return act == "pass"
+        return act in ("pass", "mismatch", "mismatch_on_one")
 
 
 @dataclass
@@ -197,8 +203,13 @@ class ScriptedWorlds:
     clock: Clock = field(default_factory=lambda: Clock())
     #: Whether processes end when they are killed.
     dies: bool = True
+    #: How many starts the system refuses first.
+    refused: int = 0
 
     def start(self, spec: WorldSpec, box: Mailbox) -> ScriptedWorld:
+        if self.refused:
+            self.refused -= 1
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
         at = len(self.worlds)
         started = ScriptedWorld(spec, box, self.starts[at] if at < len(self.starts) else "ready", self)
         self.worlds.append(started)

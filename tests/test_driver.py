@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_worlds import CASES, STARTS, ScriptedRun, ScriptedWorlds, case
+from scripted_worlds import CASES, LIMITS, STARTS, Clock, ScriptedRun, ScriptedWorld, ScriptedWorlds, case
 
 from cp_matrix.errors import ExitCode, InternalError
 from cp_matrix.matrix.case import Case
@@ -121,6 +122,8 @@ def test_cases_with_different_environments_share_no_world(play: Play) -> None:
         ("teardown", "passed"),
         ("late", "passed"),
         ("between", "passed"),
+        ("mismatch", "failed"),
+        ("mismatch_on_one", "failed"),
     ],
 )
 def test_a_case_gets_the_verdict_of_what_its_ranks_did_and_its_neighbours_pass(
@@ -130,8 +133,14 @@ def test_a_case_gets_the_verdict_of_what_its_ranks_did_and_its_neighbours_pass(
     assert run.verdicts == {"a": "passed", "b": verdict, "c": "passed"}
 
 
-@pytest.mark.parametrize("act", [act for act in CASES if act != "pass"])
-def test_the_world_is_replaced_after_all_but_a_clean_pass(play: Play, act: str) -> None:
+@pytest.mark.parametrize("act", ["pass", "mismatch", "mismatch_on_one"])
+def test_a_world_goes_on_where_every_rank_says_it_can(play: Play, act: str) -> None:
+    run = play("abc", ScriptedWorlds(cases=acts(b=act)))
+    assert {world for world, _, _ in begun(run)} == {"w0001"}
+
+
+@pytest.mark.parametrize("act", [act for act in CASES if act not in ("pass", "mismatch", "mismatch_on_one")])
+def test_the_world_is_replaced_where_one_cannot_go_on(play: Play, act: str) -> None:
     run = play("abc", ScriptedWorlds(cases=acts(b=act)), rules=Rules(retries=0))
     assert [launch for launch, name, _ in begun(run) if name == "c"] == ["w0002"]
 
@@ -249,7 +258,101 @@ def test_a_case_that_fits_into_no_world_is_not_run_and_the_others_are(play: Play
     assert run.verdicts == {"wide": "not_run", "narrow": "passed"}
 
 
+def test_a_start_that_the_system_refuses_is_tried_again(play: Play) -> None:
+    run = play("ab", ScriptedWorlds(refused=2))
+    assert (set(run.verdicts.values()), ended(run)[0]) == (
+        {"passed"},
+        "could not start: it cannot be started: Resource temporarily unavailable",
+    )
+
+
+def test_starts_that_the_system_goes_on_refusing_leave_cases_not_run_with_the_reason(play: Play) -> None:
+    run = play("ab", ScriptedWorlds(refused=99), start="cold")
+    assert (
+        run.results["a"].reason
+        == "no world could be started, 3 tries: it cannot be started: Resource temporarily unavailable "
+        "(see logs/w0003/launcher.log)"
+    )
+
+
+# Looking late.
+
+
+@pytest.mark.parametrize("act", ["crash", "fail", "fail_on_one", "mismatch", "pass", "between"])
+@pytest.mark.parametrize("stalled", ["everything", "after the look for life"])
+def test_a_driver_that_looks_late_gives_the_same_verdicts(play: Play, act: str, stalled: str) -> None:
+    """All that happens in a world happens between two looks, or between the two halves of one look."""
+    awake = play("abc", ScriptedWorlds(cases=acts(b=act)))
+
+    def catch_up(worlds: ScriptedWorlds) -> None:
+        for one in worlds.worlds:
+            for _ in range(100):
+                next(one.steps, None)
+
+    late = ScriptedWorlds(cases=acts(b=act))
+    if stalled == "everything":
+        late.on_turn = catch_up
+        run = play("abc", late)
+    else:
+        lost = ScriptedWorld.lost
+
+        def preempted(self: ScriptedWorld) -> set[int]:
+            seen = set(lost(self))
+            if not self.killed:
+                for _ in range(100):
+                    next(self.steps, None)
+            return seen
+
+        with patch.object(ScriptedWorld, "lost", preempted):
+            run = play("abc", late)
+    told = [
+        {name: (result.verdict, result.flaky, len(result.attempts)) for name, result in one.results.items()}
+        for one in (run, awake)
+    ]
+    assert told[0] == told[1]
+
+
+def test_a_world_that_does_not_end_by_itself_is_ended_soon_after_its_verdicts(play: Play) -> None:
+    worlds = ScriptedWorlds()
+    with patch.object(ScriptedWorld, "ended", lambda self: None):
+        run = play("a", worlds)
+    took = worlds.clock.monotonic() - Clock().monotonic()
+    assert (run.verdicts, took < 2 * LIMITS.stop) == ({"a": "passed"}, True)
+
+
+def test_processes_that_do_not_die_are_told_and_their_places_not_used_again(play: Play) -> None:
+    run = play("ab", ScriptedWorlds(dies=False), batch_size=1.0, places=4)
+    assert (set(run.verdicts.values()), notices(run)[0]) == (
+        {"passed"},
+        "process 1234 of w0001 do not die; their places are not used again",
+    )
+
+
+def test_another_world_starts_while_one_is_still_being_ended(play: Play) -> None:
+    run = play("ab", ScriptedWorlds(dies=False), batch_size=1.0, places=4, jobs=None)
+    ends = [type(event) for event in run.worlds.events]
+    assert ends.index(events.WorldEnded) > len(ends) - 1 - ends[::-1].index(events.CaseFinished)
+
+
 # Stopping.
+
+
+def test_what_ranks_have_written_before_a_stop_counts(play: Play) -> None:
+    def on_turn(worlds: ScriptedWorlds) -> None:
+        if any((one.box.folder / "cases" / "0.0.result").exists() for one in worlds.worlds):
+            worlds.stop("interrupted by Ctrl-C")
+
+    run = play([case("a", 3)], ScriptedWorlds(cases=acts(a="fail_on_one"), on_turn=on_turn))
+    assert run.verdicts == {"a": "failed"}
+
+
+def test_a_rank_that_is_lost_at_a_stop_is_no_crash(play: Play) -> None:
+    def on_turn(worlds: ScriptedWorlds) -> None:
+        if worlds.worlds[0].gone:
+            worlds.stop("interrupted by Ctrl-C")
+
+    run = play("a", ScriptedWorlds(cases=acts(a="crash_untold"), on_turn=on_turn))
+    assert run.verdicts == {"a": "not_run"}
 
 
 def test_maxfail_stops_the_run_at_its_number_of_bad_verdicts(play: Play) -> None:
@@ -358,6 +461,8 @@ NAMES = "abcde"
 OUTCOME = {
     "fail": Verdict.FAILED,
     "fail_on_one": Verdict.FAILED,
+    "mismatch": Verdict.FAILED,
+    "mismatch_on_one": Verdict.FAILED,
     "crash": Verdict.CRASHED,
     "crash_untold": Verdict.CRASHED,
     "garbage": Verdict.CRASHED,

@@ -120,3 +120,21 @@ def test_handlers_are_put_back_when_the_run_fails(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="no room"), Interrupts(Run()):
         raise OSError("no room")
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_is_ignored_by_whoever_started_the_process_stays_ignored(
+    number: signal.Signals,
+) -> None:
+    program = (
+        f"import os, signal; signal.signal({int(number)}, signal.SIG_IGN)\n"
+        "from cp_matrix.run.interrupt import Interrupts\n"
+        "class Run:\n"
+        "    mark = 'x'\n"
+        "    def stop(self, reason): print(reason)\n"
+        "with Interrupts(Run()) as interrupts:\n"
+        f"    os.kill(os.getpid(), {int(number)})\n"
+        "print(interrupts.exit_code)\n"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert said.stdout == "None\n"

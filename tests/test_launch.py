@@ -7,21 +7,23 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
-from cp_matrix.mailbox import Ended, Mailbox, ProcessId, WorldSpec
+from cp_matrix.mailbox import Ended, Mailbox, ProcessId, WorldSpec, write_atomically
 from cp_matrix.run import launch, processes, scratch
+from cp_matrix.run.handle import Unstarted
 from cp_matrix.run.launch import (
     LOOPBACK,
     ColdHandle,
     ColdLauncher,
     WarmHandle,
     WarmLauncher,
-    end_world,
+    python,
     rank_environment,
 )
 
@@ -113,33 +115,43 @@ def test_the_command_of_a_cold_world_is_understood_by_torchrun(tmp_path: Path) -
     from torch.distributed.run import get_args_parser
 
     command = ColdLauncher.command(spec(tmp_path), tmp_path)
-    parsed = get_args_parser().parse_args(command[3:])
-    world = (parsed.nproc_per_node, parsed.training_script, parsed.module)
-    assert world == ("2", "cp_matrix.worker.loop", True)
+    parsed = get_args_parser().parse_args(command[command.index("cp_matrix.worker.torchrun") + 1 :])
+    rank = [parsed.training_script, *parsed.training_script_args]
+    assert (parsed.nproc_per_node, parsed.no_python, rank) == (
+        "2",
+        True,
+        [*python("cp_matrix.worker.loop"), str(tmp_path)],
+    )
 
 
-def cold(tmp_path: Path, code: int, log: str = "") -> ColdHandle:
-    (tmp_path / "launcher.log").write_text(log)
+def cold(box: Mailbox, code: int, log: str = "") -> ColdHandle:
+    path = box.folder / "launcher.log"
+    path.write_text(log)
     process = subprocess.Popen([sys.executable, "-c", f"raise SystemExit({code})"])
     process.wait()
-    return ColdHandle(process, tmp_path / "launcher.log")
+    return ColdHandle(process, path, 2, box)
 
 
-def test_a_torchrun_that_ends_well_says_nothing_of_its_ranks(tmp_path: Path) -> None:
-    assert cold(tmp_path, 0).ended() == Ended()
+def test_a_torchrun_that_ends_well_says_nothing_of_its_ranks(box: Mailbox) -> None:
+    handle = cold(box, 0)
+    assert (handle.ended(), handle.exits()) == ("", {})
 
 
-def test_a_torchrun_that_fails_says_how_each_rank_ended(tmp_path: Path) -> None:
+def test_a_torchrun_that_fails_says_how_each_rank_ended(box: Mailbox) -> None:
     line = "E1 torch/elastic] failed (exitcode: {}) local_rank: {} (pid: 77) of binary: python\n"
-    log = line.format(-11, 1) + "noise\n" + line.format(3, 0)
-    assert cold(tmp_path, 1, log).ended() == Ended({1: -11, 0: 3}, "torchrun ended with exit code 1")
+    handle = cold(box, 1, line.format(-11, 1) + "noise\n" + line.format(3, 0))
+    assert (handle.ended(), handle.exits()) == (
+        "rank 0 ended with exit code 3, rank 1 ended with SIGSEGV",
+        {1: "SIGSEGV", 0: "exit code 3"},
+    )
 
 
-def test_a_torchrun_that_says_nothing_has_no_exits_of_ranks(tmp_path: Path) -> None:
-    assert cold(tmp_path, 2, "usage: …").ended() == Ended({}, "torchrun ended with exit code 2")
+def test_a_torchrun_that_says_nothing_has_no_exits_of_ranks(box: Mailbox) -> None:
+    handle = cold(box, 2, "usage: …")
+    assert (handle.ended(), handle.exits()) == ("torchrun ended with exit code 2", {})
 
 
-def test_killing_a_torchrun_kills_ranks_that_have_not_said_who_they_are(tmp_path: Path) -> None:
+def test_ending_a_cold_world_ends_ranks_that_have_not_said_who_they_are(box: Mailbox) -> None:
     program = (
         "import subprocess, sys;"
         "sleep = [sys.executable, '-c', 'import time; time.sleep(600)'];"
@@ -148,11 +160,13 @@ def test_killing_a_torchrun_kills_ranks_that_have_not_said_who_they_are(tmp_path
     )
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
     assert process.stdout is not None
-    child = int(process.stdout.readline())
-    ColdHandle(process, tmp_path / "log").kill()
+    child = processes.identify(int(process.stdout.readline()))
+    assert child is not None
+    handle = ColdHandle(process, box.folder / "log", 2, box)
+    handle.end()
+    eventually(lambda: not handle.left())
     process.stdout.close()
-    eventually(lambda: not (stat := processes._stat(child)) or not stat.alive)
-    assert process.returncode == -signal.SIGKILL
+    assert (processes.is_alive(child), process.wait()) == (False, -signal.SIGKILL)
 
 
 # Warm.
@@ -164,7 +178,7 @@ def host(program: str = "input()") -> subprocess.Popen[bytes]:
 
 def test_a_warm_world_has_not_ended_while_its_host_lives_and_says_nothing(box: Mailbox) -> None:
     process = host()
-    ended = WarmHandle(process, box).ended()
+    ended = WarmHandle(process, 2, box).ended()
     process.communicate(b"\n")
     assert ended is None
 
@@ -173,13 +187,13 @@ def test_a_warm_world_ends_as_its_host_says_even_if_the_host_is_gone(box: Mailbo
     process = host("pass")
     process.communicate()
     box.put_ended(Ended({0: 3}, "ranks failed"))
-    assert WarmHandle(process, box).ended() == Ended({0: 3}, "ranks failed")
+    assert WarmHandle(process, 2, box).ended() == "rank 0 ended with exit code 3"
 
 
 def test_a_warm_world_is_over_when_its_host_is_gone(box: Mailbox) -> None:
     process = host("pass")
     process.communicate()
-    assert WarmHandle(process, box).ended() == Ended({}, "the process that forks the ranks is gone")
+    assert WarmHandle(process, 2, box).ended() == "the process that forks the ranks is gone"
 
 
 @pytest.fixture
@@ -190,7 +204,7 @@ def warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WarmLauncher:
     program.chmod(0o755)
     monkeypatch.setattr(launch, "sys", SimpleNamespace(executable=str(program)))
     environment = {**os.environ, "TOLD": str(tmp_path / "told"), processes.MARK_VARIABLE: "run-1"}
-    return WarmLauncher(environment, ("a:f", "b:g"), ("/x", "/y"), tmp_path / "logs" / "host.log")
+    return WarmLauncher(environment, ("numpy", "a.b"), tmp_path / "logs" / "host.log")
 
 
 def test_worlds_share_a_host_which_is_told_their_folders(
@@ -215,9 +229,9 @@ def test_a_folder_is_one_line_to_the_host_whatever_its_name(warm: WarmLauncher, 
 def test_a_host_is_told_what_to_import_beforehand(warm: WarmLauncher, box: Mailbox, tmp_path: Path) -> None:
     warm.start(spec(tmp_path), box)
     written = tmp_path / "told.env"
-    eventually(lambda: written.exists() and "CP_MATRIX_PRELOAD_PATH=/x:/y" in written.read_text())
+    eventually(lambda: written.exists() and "CP_MATRIX_PRELOAD=numpy a.b\n" in written.read_text())
     warm.close()
-    assert "CP_MATRIX_PRELOAD_SUITES=a:f b:g" in written.read_text()
+    assert f"CP_MATRIX_PARENT={os.getpid()}\n" in written.read_text()
 
 
 def test_a_host_that_died_is_replaced_and_its_worlds_are_over(
@@ -229,13 +243,43 @@ def test_a_host_that_died_is_replaced_and_its_worlds_are_over(
     second = warm.start(spec(tmp_path), box)
     seen = (first.ended(), second.ended())
     warm.close()
-    assert seen == (Ended({}, "the process that forks the ranks is gone"), None)
+    assert seen == ("the process that forks the ranks is gone", None)
 
 
 def test_closing_ends_the_host(warm: WarmLauncher, box: Mailbox, tmp_path: Path) -> None:
     handle = warm.start(spec(tmp_path), box)
     warm.close()
     assert handle._host.returncode == -signal.SIGKILL
+
+
+def test_closing_leaves_a_process_alone_that_has_the_number_of_a_host_long_gone(warm: WarmLauncher) -> None:
+    gone = host("pass")
+    gone.communicate()
+    program = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
+    other = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE)
+    eventually(lambda: processes.children(other.pid))
+    child = processes.identify(processes.children(other.pid)[0])
+    assert child is not None
+    gone.pid = other.pid
+    warm._process = gone
+    warm.close()
+    alive = processes.is_alive(child)
+    other.communicate(b"\n")
+    assert alive
+
+
+def test_a_host_that_takes_no_orders_is_a_start_that_fails(
+    warm: WarmLauncher, box: Mailbox, tmp_path: Path
+) -> None:
+    handle = warm.start(spec(tmp_path), box)
+    handle._host.send_signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(BlockingIOError):
+            for _ in range(100_000):
+                warm.start(spec(tmp_path), box)
+    finally:
+        handle._host.send_signal(signal.SIGCONT)
+        warm.close()
 
 
 def test_a_launcher_that_started_nothing_can_be_closed(warm: WarmLauncher) -> None:
@@ -247,30 +291,86 @@ def test_the_scratch_folder_leaves_room_for_the_name_of_a_socket(monkeypatch: py
     assert scratch.folder("20260101-000000-abcd") == Path("/tmp/cp-matrix-20260101-000000-abcd")
 
 
-# The end of a world.
+# The ranks of a world.
 
 
-def test_a_world_ends_with_all_that_its_ranks_started(tmp_path: Path) -> None:
-    program = (
-        "import subprocess, sys, time;"
-        "sleep = [sys.executable, '-c', 'import time; time.sleep(600)'];"
-        "same = subprocess.Popen(sleep); apart = subprocess.Popen(sleep, start_new_session=True);"
-        "print(same.pid, apart.pid, flush=True); time.sleep(600)"
-    )
-    rank = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, start_new_session=True)
+SLEEPING_RANK = (
+    "import subprocess, sys, time;"
+    "from cp_matrix.mailbox import Mailbox; from pathlib import Path;"
+    "Mailbox(Path(sys.argv[1])).put_pid(1);"
+    "sleep = [sys.executable, '-c', 'import time; time.sleep(600)'];"
+    "same = subprocess.Popen(sleep); apart = subprocess.Popen(sleep, start_new_session=True);"
+    "print(same.pid, apart.pid, flush=True); time.sleep(600)"
+)
+
+
+@pytest.fixture
+def rank(box: Mailbox) -> Iterator[subprocess.Popen[bytes]]:
+    """Rank 1 of a world, with a child in its session and one apart."""
+    command = [sys.executable, "-c", SLEEPING_RANK, str(box.folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
+        yield process
+        own = processes.identify(process.pid)
+        processes.kill([] if own is None else [*processes.descendants([own]), own])
+
+
+def children_of(rank: subprocess.Popen[bytes]) -> list[ProcessId]:
     assert rank.stdout is not None
-    started = [int(word) for word in rank.stdout.readline().split()]
-    stat = processes._stat(rank.pid)
-    assert stat is not None
-    killed: list[bool] = []
-    handle = SimpleNamespace(kill=lambda: killed.append(True), ended=lambda: None)
-    left = end_world(handle, lambda: [ProcessId(rank.pid, stat.start)])
-    rank.communicate()
-    alive = [pid for pid in started if (one := processes._stat(pid)) is not None and one.alive]
-    assert (left, alive, killed) == ([], [], [True])
+    found = [processes.identify(int(word)) for word in rank.stdout.readline().split()]
+    return [one for one in found if one is not None]
 
 
-def test_a_world_without_ranks_ends_with_its_launcher(tmp_path: Path) -> None:
-    killed: list[bool] = []
-    handle = SimpleNamespace(kill=lambda: killed.append(True), ended=lambda: None)
-    assert (end_world(handle, list), killed) == ([], [True])
+@pytest.fixture
+def handle(box: Mailbox) -> Iterator[WarmHandle]:
+    process = host()
+    yield WarmHandle(process, 2, box)
+    process.communicate(b"\n")
+
+
+def test_a_rank_is_lost_once_its_process_has_ended(handle: WarmHandle, rank: subprocess.Popen[bytes]) -> None:
+    children = children_of(rank)
+    before = set(handle.lost())
+    rank.kill()
+    eventually(lambda: set(handle.lost()) == {1})
+    processes.kill(children)
+    assert before == set()
+
+
+def test_a_rank_whose_number_has_a_new_owner_is_lost(handle: WarmHandle, box: Mailbox) -> None:
+    write_atomically(box.folder / "ranks" / "0.pid", msgspec.json.encode(ProcessId(os.getpid(), 0)))
+    assert set(handle.lost()) == {0}
+
+
+def test_a_rank_that_ends_itself_says_how(
+    handle: WarmHandle, box: Mailbox, rank: subprocess.Popen[bytes]
+) -> None:
+    children = children_of(rank)
+    handle.lost()
+    box.put_exit(1, "os._exit(0)")
+    rank.kill()
+    eventually(lambda: handle.lost())
+    processes.kill(children)
+    assert handle.exits() == {1: "os._exit(0)"}
+
+
+def test_a_world_ends_with_all_that_its_ranks_started(
+    handle: WarmHandle, rank: subprocess.Popen[bytes]
+) -> None:
+    started = children_of(rank)
+    handle.end()
+    eventually(lambda: not handle.left())
+    assert (len(started), [one for one in started if processes.is_alive(one)]) == (2, [])
+
+
+def test_a_world_without_ranks_has_nothing_left(handle: WarmHandle) -> None:
+    handle.end()
+    assert handle.left() == []
+
+
+def test_a_world_that_cannot_be_started_has_ended_with_the_reason() -> None:
+    handle = Unstarted("it cannot be started: Resource temporarily unavailable")
+    assert (handle.ended(), handle.lost(), handle.left()) == (
+        "it cannot be started: Resource temporarily unavailable",
+        (),
+        [],
+    )

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cp_matrix.record.results import Attempt, RankError, RankResult, Verdict
@@ -17,27 +19,32 @@ from cp_matrix.run.policy import (
     wants_another_try,
 )
 
-LIMITS = Limits(case=60.0, grace=5.0, teardown=30.0, exits=1.0)
+LIMITS = Limits(grace=5.0, teardown=30.0, exits=1.0)
+LIMIT = 60.0
 
 
-def ok(rank: int) -> RankResult:
-    return RankResult("t[a]", 1, rank, True, 100.0, 1.0)
+def ok(rank: int, ended: float = 1.0, seconds: float = 1.0) -> RankResult:
+    return RankResult("t[a]", 1, rank, True, 100.0, seconds, ended=ended)
 
 
-def bad(rank: int, seconds: float = 1.0, message: str = "wrong") -> RankResult:
-    return RankResult("t[a]", 1, rank, False, 100.0, seconds, RankError("ToleranceError", message, "…"))
+def bad(
+    rank: int, ended: float = 0.9, message: str = "wrong", gone: tuple[int, ...] = (), seconds: float = 0.5
+) -> RankResult:
+    error = RankError("ToleranceError", message, "…")
+    return RankResult("t[a]", 1, rank, False, 100.0, seconds, error, ended=ended, peers_gone=gone)
 
 
-def records(*each: RankResult) -> dict[int, RankResult]:
-    return {record.rank: record for record in each}
+def results(*each: RankResult) -> dict[int, RankResult]:
+    return {result.rank: result for result in each}
 
 
 def view(now: float, *each: RankResult, world_size: int = 2, **more: object) -> View:
     """What is seen ``now`` seconds after the first rank has entered the case."""
-    return View(now, world_size, 0.0, records(*each), **more)  # type: ignore[arg-type]
+    return View(now, world_size, 0.0, results(*each), **more)  # type: ignore[arg-type]
 
 
 BOTH_GO = {0: True, 1: True}
+ONE_HALTS = {0: True, 1: False}
 STUCK = "a rank failed and others are stuck"
 LOST = "a rank was lost"
 
@@ -51,7 +58,7 @@ TABLE: dict[str, tuple[View, Judgement | None]] = {
         Judgement(Verdict.PASSED),
     ),
     "one cannot go on": (
-        view(1, ok(0), ok(1), recorded_at=0.5, gates={0: True, 1: False}),
+        view(1, ok(0), ok(1), recorded_at=0.5, gates=ONE_HALTS),
         Judgement(Verdict.PASSED, replace="a case left its world unable to go on"),
     ),
     "one does not tidy up in time": (
@@ -62,37 +69,61 @@ TABLE: dict[str, tuple[View, Judgement | None]] = {
         view(1, ok(0), ok(1), recorded_at=0.5, gates={0: True}, lost={1: 0.9}),
         Judgement(Verdict.PASSED, replace="rank 1 was lost after the case had passed"),
     ),
-    "all failed": (
-        view(1, bad(0, 3.0), bad(1, 2.0), failed_at=0.9, recorded_at=1.0),
+    "all failed and cannot go on": (
+        view(1, bad(0, 0.9), bad(1, 0.8), recorded_at=1.0, gates={0: False, 1: False}),
         Judgement(Verdict.FAILED, "rank 1: ToleranceError: wrong", 1, replace="a case failed"),
     ),
-    "one failed and the others passed": (
-        view(1, ok(0), bad(1), failed_at=0.9, recorded_at=1.0),
+    "all failed and can go on": (
+        view(1, bad(0, 0.9), bad(1, 0.8), recorded_at=1.0, gates=BOTH_GO),
+        Judgement(Verdict.FAILED, "rank 1: ToleranceError: wrong", 1),
+    ),
+    "one failed, the others passed, and one has to halt": (
+        view(1, ok(0), bad(1), recorded_at=1.0, gates=ONE_HALTS),
         Judgement(Verdict.FAILED, "rank 1: ToleranceError: wrong", 1, replace="a case failed"),
     ),
-    "one failed and the grace period is not over": (view(5.8, bad(1), failed_at=0.9), None),
+    "all have a result, one failed, and it is not known yet whether they can go on": (
+        view(1, ok(0), bad(1), recorded_at=1.0, gates={0: True}),
+        None,
+    ),
+    "one failed and is lost while tidying up": (
+        view(1, ok(0), bad(1), recorded_at=1.0, gates={0: True}, lost={1: 1.0}),
+        Judgement(
+            Verdict.FAILED,
+            "rank 1: ToleranceError: wrong",
+            1,
+            replace="rank 1 was lost after the case had failed",
+        ),
+    ),
+    "one failed and the grace period is not over": (view(5.8, bad(1)), None),
     "one failed and the others are stuck": (
-        view(5.9, bad(1), failed_at=0.9),
+        view(5.9, bad(1)),
         Judgement(Verdict.FAILED, "rank 1: ToleranceError: wrong", 1, (0,), STUCK),
     ),
-    "one failed, and another is lost well after it": (
-        view(4.0, bad(1), failed_at=0.9, lost={0: 3.0}),
+    "one failed while the other was there, which is lost since": (
+        view(4.0, bad(1), lost={0: 3.0}, exits={0: "SIGABRT"}),
         Judgement(Verdict.FAILED, "rank 1: ToleranceError: wrong", 1, (), STUCK),
     ),
-    "one is lost just after another failed": (
-        view(1.2, bad(1), failed_at=0.9, lost={0: 1.1}, exits={0: "SIGKILL"}),
+    "one failed, the other is lost since, and both are seen at once": (
+        view(5.0, bad(1), lost={0: 5.0}, exits={0: "SIGABRT"}),
+        Judgement(Verdict.FAILED, "rank 1: ToleranceError: wrong", 1, (), STUCK),
+    ),
+    "one failed because the other was gone": (
+        view(1.2, bad(1, gone=(0,)), lost={0: 1.1}, exits={0: "SIGKILL"}),
         Judgement(Verdict.CRASHED, "rank 0 was lost: SIGKILL", 0, (), LOST),
     ),
-    "one is lost just before another failed": (
-        view(1.2, bad(1), failed_at=1.1, lost={0: 0.9}, exits={0: "SIGKILL"}),
+    "one failed because the other was gone, and both are seen late": (
+        view(50.0, bad(1, gone=(0,)), lost={0: 50.0}, exits={0: "SIGKILL"}),
         Judgement(Verdict.CRASHED, "rank 0 was lost: SIGKILL", 0, (), LOST),
     ),
+    "the first of two that failed did so by itself": (
+        view(3.0, bad(2, 1.5, gone=(1,)), bad(0, 1.0), world_size=3, lost={1: 2.0}),
+        Judgement(Verdict.FAILED, "rank 0: ToleranceError: wrong", 0, (), STUCK),
+    ),
+    "one saw another gone whose loss is not seen yet": (view(1.2, bad(1, gone=(0,))), None),
     "one is lost and its exit is not known yet": (view(1.8, lost={1: 1.0}), None),
     "one is lost and its exit is never told": (
         view(2.0, lost={1: 1.0}),
-        Judgement(
-            Verdict.CRASHED, "rank 1 was lost: it ended without an error code (exit code 0)", 1, (0,), LOST
-        ),
+        Judgement(Verdict.CRASHED, "rank 1 was lost; how it ended is not known", 1, (0,), LOST),
     ),
     "one is lost and its exit is told": (
         view(1.1, lost={1: 1.0}, exits={1: "SIGSEGV"}),
@@ -106,9 +137,9 @@ TABLE: dict[str, tuple[View, Judgement | None]] = {
         view(2.0, lost={0: 1.0, 1: 0.9}, exits={0: "SIGKILL", 1: "SIGKILL"}),
         Judgement(Verdict.CRASHED, "rank 1 was lost: SIGKILL", 1, (), LOST),
     ),
-    "a record is none of this rank's": (
-        view(1.0, ok(0), unreadable={1: "its record is one of t[b] on rank 0"}, lost={1: 0.5}),
-        Judgement(Verdict.CRASHED, "rank 1: its record is one of t[b] on rank 0", 1, (), SPOILED),
+    "a result is none of this rank's": (
+        view(1.0, ok(0), unreadable={1: "its result is one of t[b] on rank 0"}, lost={1: 0.5}),
+        Judgement(Verdict.CRASHED, "rank 1: its result is one of t[b] on rank 0", 1, (), SPOILED),
     ),
     "one is lost that had passed": (view(10.0, ok(0), lost={0: 1.0}), None),
     "time is over": (
@@ -119,13 +150,21 @@ TABLE: dict[str, tuple[View, Judgement | None]] = {
         view(60.0, ok(0)),
         Judgement(Verdict.TIMEOUT, "no result from rank 1 within 60 s", 1, (1,), "a case timed out"),
     ),
-    "time is over before the grace period is": (view(61.0, bad(0), failed_at=59.0), None),
+    "time was over before the last result came, and both are seen at once": (
+        view(90.0, ok(0), ok(1, ended=80.0, seconds=80.0), recorded_at=90.0, gates=BOTH_GO),
+        Judgement(Verdict.TIMEOUT, "it took 80.0 s and may take 60 s", 1),
+    ),
+    "all passed in time and are seen long after": (
+        view(90.0, ok(0), ok(1, ended=59.0, seconds=59.0), recorded_at=90.0, gates=BOTH_GO),
+        Judgement(Verdict.PASSED),
+    ),
+    "time is over before the grace period is": (view(61.0, bad(0, 59.0)), None),
     "a failure has no text": (
-        view(1, bad(0, message=""), ok(1), failed_at=0.9, recorded_at=1.0),
+        view(1, bad(0, message=""), ok(1), recorded_at=1.0, gates=ONE_HALTS),
         Judgement(Verdict.FAILED, "rank 0: ToleranceError", 0, replace="a case failed"),
     ),
     "a failure has many lines": (
-        view(1, bad(0, message="\n first\nsecond"), ok(1), failed_at=0.9, recorded_at=1.0),
+        view(1, bad(0, message="\n first\nsecond"), ok(1), recorded_at=1.0, gates=ONE_HALTS),
         Judgement(Verdict.FAILED, "rank 0: ToleranceError: first", 0, replace="a case failed"),
     ),
 }
@@ -134,7 +173,7 @@ TABLE: dict[str, tuple[View, Judgement | None]] = {
 @pytest.mark.parametrize("name", TABLE)
 def test_a_view_is_judged(name: str) -> None:
     seen, judgement = TABLE[name]
-    assert judge(seen, LIMITS) == judgement
+    assert judge(seen, LIMITS, LIMIT) == judgement
 
 
 @st.composite
@@ -147,44 +186,56 @@ def views(draw: st.DrawFn) -> View:
         now=draw(moments),
         world_size=size,
         entered_at=draw(moments),
-        records={rank: ok(rank) if good else bad(rank, draw(moments)) for rank, good in each.items()},
+        results={
+            rank: ok(rank, draw(moments))
+            if good
+            else bad(rank, draw(moments), gone=tuple(draw(st.sets(ranks, max_size=2))))
+            for rank, good in each.items()
+        },
         gates=draw(st.dictionaries(ranks, st.booleans())),
         lost=draw(st.dictionaries(ranks, moments)),
-        failed_at=draw(st.none() | moments),
         recorded_at=draw(st.none() | moments),
-        exits=draw(
-            st.none() | st.dictionaries(ranks, st.sampled_from(["SIGKILL", "SIGTERM", "exit code 1"]))
-        ),
+        exits=draw(st.dictionaries(ranks, st.sampled_from(["SIGKILL", "SIGTERM", "exit code 1"]))),
     )
 
 
 @given(views())
-def test_a_case_passes_only_with_a_good_record_of_every_rank(seen: View) -> None:
-    judgement = judge(seen, LIMITS)
+def test_a_case_passes_only_with_a_good_result_of_every_rank(seen: View) -> None:
+    judgement = judge(seen, LIMITS, LIMIT)
     if judgement is not None and judgement.outcome is Verdict.PASSED:
-        assert all(rank in seen.records and seen.records[rank].ok for rank in range(seen.world_size))
+        assert all(rank in seen.results and seen.results[rank].ok for rank in range(seen.world_size))
 
 
 @given(views())
-def test_whatever_is_no_clean_pass_replaces_the_world(seen: View) -> None:
-    judgement = judge(seen, LIMITS)
-    if judgement is not None and judgement.outcome is not Verdict.PASSED:
-        assert judgement.replace
+def test_a_world_goes_on_only_where_every_rank_has_its_result_and_says_so(seen: View) -> None:
+    judgement = judge(seen, LIMITS, LIMIT)
+    if judgement is not None and not judgement.replace:
+        assert all(rank in seen.results and seen.gates.get(rank) for rank in range(seen.world_size))
+
+
+@given(views(), st.floats(0, 1000))
+def test_a_driver_that_looks_late_does_not_judge_otherwise(seen: View, later: float) -> None:
+    judgement = judge(seen, LIMITS, LIMIT)
+    assume(judgement is not None and judgement.outcome is not Verdict.TIMEOUT)
+    late = dataclasses.replace(seen, now=seen.now + later)
+    again = judge(late, LIMITS, LIMIT)
+    assert judgement is not None and again is not None
+    assert (again.outcome, again.rank) == (judgement.outcome, judgement.rank)
 
 
 @given(views())
-def test_the_rank_to_blame_is_one_that_failed_or_left_no_record(seen: View) -> None:
-    judgement = judge(seen, LIMITS)
+def test_the_rank_to_blame_is_one_that_failed_or_left_no_result(seen: View) -> None:
+    judgement = judge(seen, LIMITS, LIMIT)
     if judgement is not None and judgement.rank is not None:
-        record = seen.records.get(judgement.rank)
-        assert record is None or not record.ok
+        result = seen.results.get(judgement.rank)
+        assert result is None or not result.ok or judgement.outcome is Verdict.TIMEOUT
 
 
 @given(views())
-def test_ranks_whose_stacks_are_asked_for_are_alive_and_without_a_record(seen: View) -> None:
-    judgement = judge(seen, LIMITS)
+def test_ranks_whose_stacks_are_asked_for_are_alive_and_without_a_result(seen: View) -> None:
+    judgement = judge(seen, LIMITS, LIMIT)
     if judgement is not None:
-        assert not set(judgement.inside) & (set(seen.records) | set(seen.lost))
+        assert not set(judgement.inside) & (set(seen.results) | set(seen.lost))
 
 
 @given(views())
@@ -193,14 +244,13 @@ def test_every_case_is_judged_once_all_limits_are_over(seen: View) -> None:
         now=1000.0,
         world_size=seen.world_size,
         entered_at=seen.entered_at,
-        records=seen.records,
+        results=seen.results,
         gates=seen.gates,
         lost=seen.lost,
-        failed_at=50.0,
         recorded_at=50.0,
         exits=seen.exits,
     )
-    assert judge(late, LIMITS) is not None
+    assert judge(late, LIMITS, LIMIT) is not None
 
 
 # Attempts.

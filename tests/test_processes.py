@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -56,15 +57,14 @@ def start() -> Iterator[Start]:
 
     yield run
     for process in started:
-        processes.kill(processes.in_sessions([identity(process.pid)]))
+        processes.kill(processes.descendants([identity(process.pid)]))
         process.kill()
         process.communicate()
 
 
 def identity(pid: int) -> ProcessId:
     """This process for certain; where it is gone already, as if it had started at 0."""
-    stat = processes._stat(pid)
-    return ProcessId(pid, stat.start if stat else 0)
+    return processes.identify(pid) or ProcessId(pid, 0)
 
 
 def family(start: Start, *arguments: str, **environment: str) -> tuple[subprocess.Popen[str], int]:
@@ -113,47 +113,18 @@ def test_a_name_with_spaces_and_parentheses_does_not_confuse(start: Start) -> No
     process = start(rename)
     assert process.stdout is not None
     process.stdout.readline()
-    stat = processes._stat(process.pid)
-    assert stat is not None
-    assert (stat.parent, stat.session, stat.alive) == (os.getpid(), process.pid, True)
+    fields = Path(f"/proc/{process.pid}/stat").read_bytes().rpartition(b")")[2].split()
+    assert processes.identify(process.pid) == ProcessId(process.pid, int(fields[19]))
 
 
 # What belongs to a process.
-
-
-def test_a_session_has_its_leader_and_its_children(start: Start) -> None:
-    parent, child = family(start)
-    assert set(processes.in_sessions([identity(parent.pid)])) == {parent.pid, child}
-
-
-def test_a_child_that_outlives_its_leader_is_found_by_its_session(start: Start) -> None:
-    parent, child = family(start)
-    leader = identity(parent.pid)
-    end(parent)
-    assert processes.in_sessions([leader]) == [child]
-
-
-def test_a_session_whose_number_has_a_new_owner_is_over(start: Start) -> None:
-    parent, _ = family(start)
-    assert processes.in_sessions([ProcessId(parent.pid, 1)]) == []
-
-
-def test_a_child_with_a_session_of_its_own_is_not_in_its_parents(start: Start) -> None:
-    parent, child = family(start, "apart")
-    found = processes.in_sessions([identity(parent.pid)])
-    processes.kill([child])
-    assert found == [parent.pid]
-
-
-def test_no_session_has_no_processes() -> None:
-    assert processes.in_sessions([]) == []
 
 
 def test_descendants_are_found_whichever_session_they_are_in(start: Start) -> None:
     parent, child = family(start, "apart")
     found = processes.descendants([identity(parent.pid)])
     expected = [identity(child)]
-    processes.kill([child])
+    processes.kill([identity(child)])
     assert found == expected
 
 
@@ -189,13 +160,13 @@ def test_a_process_that_is_gone_has_no_children(start: Start) -> None:
 
 def test_marked_processes_are_found_whichever_session_they_are_in(start: Start) -> None:
     parent, child = family(start, "apart", **{processes.MARK_VARIABLE: "run-1"})
-    eventually(lambda: set(processes.marked("run-1")) == {parent.pid, child})
-    processes.kill([child])
+    eventually(lambda: {one.pid for one in processes.marked("run-1")} == {parent.pid, child})
+    processes.kill([identity(child)])
 
 
 def test_a_mark_is_not_found_in_a_longer_one(start: Start) -> None:
     process = start(SLEEP, **{processes.MARK_VARIABLE: "run-12"})
-    eventually(lambda: processes.marked("run-12") == [process.pid])
+    eventually(lambda: processes.marked("run-12") == [identity(process.pid)])
     assert processes.marked("run-1") == []
 
 
@@ -221,12 +192,13 @@ def test_a_sweep_ends_what_will_not_end_by_itself(start: Start) -> None:
 
 
 def test_a_sweep_looks_again_for_what_was_between_two_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    sights: list[list[int]] = [[], [2**30], [], [2**30 + 1], [], []]
-    killed: list[int] = []
+    first, second = ProcessId(2**22 + 1, 1), ProcessId(2**22 + 2, 1)
+    sights: list[list[ProcessId]] = [[], [first], [], [second], [], []]
+    killed: list[ProcessId] = []
     monkeypatch.setattr(processes, "marked", lambda mark: sights.pop(0))
     monkeypatch.setattr(processes, "kill", killed.extend)
     processes.sweep("run-7")
-    assert (killed, sights) == ([2**30, 2**30 + 1], [])
+    assert (killed, sights) == ([first, second], [])
 
 
 ORPHAN = """
@@ -241,7 +213,7 @@ time.sleep(600)
 
 def test_a_sweep_ends_adopted_orphans_without_a_mark_and_spares_earlier_children(start: Start) -> None:
     program = f"""if True:
-        import subprocess, sys
+        import os, subprocess, sys
         from cp_matrix.run import processes
         earlier = subprocess.Popen(["sleep", "600"])
         processes.adopt_orphans()
@@ -249,11 +221,29 @@ def test_a_sweep_ends_adopted_orphans_without_a_mark_and_spares_earlier_children
         orphan = int(parent.stdout.readline())
         parent.wait()
         left = processes.sweep("run-9")
-        state = open(f"/proc/{{orphan}}/stat").read().rpartition(")")[2].split()[0]
-        print(left, state, earlier.poll())
+        print(left, os.path.exists(f"/proc/{{orphan}}"), earlier.poll())
         earlier.kill()
         """
-    assert start(program).communicate()[0] == "[] Z None\n"
+    assert start(program).communicate()[0] == "[] False None\n"
+
+
+def test_adopted_orphans_that_have_ended_are_reaped_and_own_children_are_not(start: Start) -> None:
+    program = """if True:
+        import os, subprocess, sys, time
+        from cp_matrix.run import processes
+        processes.adopt_orphans()
+        code = "import os; os.fork() or os._exit(0)"  # the child ends, and nobody has waited for it
+        with open(os.devnull, "wb") as nowhere:
+            own = processes.start([sys.executable, "-c", code], dict(os.environ), nowhere, stdin=subprocess.DEVNULL)
+        def zombies():
+            states = [open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] for pid in processes.children(os.getpid())]
+            return states.count("Z")
+        while zombies() < 2:
+            time.sleep(0.01)
+        processes.adopted()
+        print(zombies(), own.wait(), processes.children(os.getpid()))
+        """
+    assert start(program).communicate()[0] == "1 0 []\n"
 
 
 def test_a_sweep_lets_a_tracker_remove_what_others_left(start: Start) -> None:
@@ -280,14 +270,38 @@ def test_a_sweep_says_what_does_not_die(start: Start, monkeypatch: pytest.Monkey
     process = start(SLEEP, **{processes.MARK_VARIABLE: "run-6"})
     eventually(lambda: processes.marked("run-6"))
     monkeypatch.setattr(processes, "kill", lambda pids: None)
-    assert processes.sweep("run-6", timeout=0.0) == [process.pid]
+    assert processes.sweep("run-6", timeout=0.0) == [identity(process.pid)]
 
 
 def test_killing_what_is_gone_is_no_error(start: Start) -> None:
     gone, alive = start("pass"), start(SLEEP)
     gone.communicate()
-    processes.kill([gone.pid, alive.pid])
+    processes.kill([ProcessId(gone.pid, 1), identity(alive.pid)])
     assert alive.wait() == -signal.SIGKILL
+
+
+def test_a_later_process_with_the_same_number_is_not_killed(start: Start) -> None:
+    process = start(SLEEP)
+    processes.kill([ProcessId(process.pid, identity(process.pid).start - 1)])
+    assert process.poll() is None
+
+
+def test_a_signal_reaches_the_process_it_is_meant_for(start: Start) -> None:
+    process = start(SLEEP)
+    sent = processes.send(identity(process.pid), signal.SIGTERM)
+    assert (sent, process.wait()) == (True, -signal.SIGTERM)
+
+
+def test_a_descriptor_tells_the_end_of_its_process_and_of_no_later_one(start: Start) -> None:
+    process = start("input()")
+    assert processes.descriptor(ProcessId(process.pid, 1)) is None
+    opened = processes.descriptor(identity(process.pid))
+    assert opened is not None
+    before = select.select([opened], [], [], 0)[0]
+    process.communicate("\n")
+    after = select.select([opened], [], [], 20.0)[0]
+    os.close(opened)
+    assert (before, after) == ([], [opened])
 
 
 @pytest.mark.parametrize(

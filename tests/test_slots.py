@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,9 +10,7 @@ from cp_matrix.run.slots import Slots
 
 
 def places_of(slots: Slots, world_size: int) -> tuple[str, ...]:
-    allocated = slots.allocate(world_size)
-    assert allocated is not None
-    return allocated[1]
+    return slots.allocate(world_size)[1]
 
 
 def test_a_world_gets_as_many_devices_as_possible() -> None:
@@ -27,7 +26,18 @@ def test_devices_that_others_use_are_left_alone() -> None:
 
 
 def test_a_world_that_does_not_fit_gets_nothing() -> None:
-    assert Slots(("0", "1"), taken=("0",)).allocate(2) is None
+    with pytest.raises(ValueError, match="2 places are wanted and 1 are free"):
+        Slots(("0", "1"), taken=("0",)).allocate(2)
+
+
+@pytest.mark.parametrize(
+    ("taken", "wanted", "given"),
+    [((), ("1", "1"), ("1", "1")), (("1",), ("1", "1"), ("0", "1")), ((), ("1",), ("0", "1"))],
+)
+def test_a_world_gets_the_places_it_wants_where_they_are_free_and_enough(
+    taken: tuple[str, ...], wanted: tuple[str, ...], given: tuple[str, ...]
+) -> None:
+    assert Slots(("0", "0", "1", "1"), taken).allocate(2, wanted)[1] == given
 
 
 def test_devices_are_given_as_they_are_named() -> None:
@@ -37,7 +47,6 @@ def test_devices_are_given_as_they_are_named() -> None:
 def test_what_is_released_can_be_given_again() -> None:
     slots = Slots(("0", "1"))
     allocated = slots.allocate(2)
-    assert allocated is not None
     assert allocated[0].release(allocated[1]) == slots
 
 
@@ -52,10 +61,8 @@ def test_no_place_is_ever_given_twice_and_none_is_lost(
     alive: list[tuple[str, ...]] = []
     for operation in operations:
         if isinstance(operation, int):
-            allocated = slots.allocate(operation)
-            assert (allocated is None) == (slots.free < operation)
-            if allocated is not None:
-                slots, given_ = allocated
+            if slots.free >= operation:
+                slots, given_ = slots.allocate(operation)
                 assert len(given_) == operation
                 alive.append(given_)
         elif alive:

@@ -28,7 +28,7 @@ class Stoppable(Protocol):
 
 
 class Interrupts:
-    """While entered, signals stop the run instead of the process.
+    """While entered, signals stop the run instead of the process; those ignored before stay ignored.
 
     Attributes:
         exit_code: what the first signal asks the process to exit with, or None.
@@ -41,6 +41,8 @@ class Interrupts:
 
     def __enter__(self) -> Self:
         for number in _SIGNALS:
+            if signal.getsignal(number) is signal.SIG_IGN:
+                continue  # whoever started this process wants it ignored: nohup, a shell's background job
             self._before[number] = signal.signal(number, self._on_signal)
         return self
 

@@ -172,8 +172,13 @@ class Queue:
 
     def drop(self, kind: WorldKind | None = None) -> list[Work]:
         """Take out all that waits, or what waits for one kind of world."""
-        kinds = list(self.batches) if kind is None else [kind]
-        return [work for each in kinds for batch in self.batches.pop(each, ()) for work in batch.works]
+        dropped = []
+        for each in list(self.batches) if kind is None else [kind]:
+            for batch in self.batches.pop(each, ()):
+                dropped += batch.works
+                # A living world may have claimed it as well.
+                batch.works.clear()
+        return dropped
 
 
 def named(prefix: str) -> Iterator[str]:
