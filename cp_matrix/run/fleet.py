@@ -26,7 +26,7 @@ from cp_matrix.run.starts import Conclusion, LauncherFactory, Launchers, StartFa
 from cp_matrix.run.world import Phase, World
 
 #: Seconds between two turns in which nothing happens: so many times what a turn costs, within bounds.
-_REST, _SHORTEST_REST, _LONGEST_REST = 25.0, 0.002, 0.05
+_REST, _SHORTEST_REST, _LONGEST_REST = 30.0, 0.002, 0.05
 #: Seconds that processes may take to be gone once they are killed.
 _END_WAIT = 10.0
 

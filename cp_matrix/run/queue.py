@@ -172,7 +172,7 @@ class Queue:
 
     def drop(self, kind: WorldKind | None = None) -> list[Work]:
         """Take out all that waits, or what waits for one kind of world."""
-        dropped = []
+        dropped: list[Work] = []
         for each in list(self.batches) if kind is None else [kind]:
             for batch in self.batches.pop(each, ()):
                 dropped += batch.works
