@@ -90,6 +90,7 @@ class LocalHandle:
         self._ending: set[ProcessId] = set()
 
     def lost(self) -> Collection[int]:
+        processes.reap()
         self._meet_ranks()
         if self._descriptors:
             for descriptor, _ in self._poll.poll(0):
@@ -131,6 +132,7 @@ class LocalHandle:
         alive = {one for one in alive if not processes.is_tracker(one.pid)}
         processes.kill(alive)
         if not alive:
+            self._launchers_word()  # waits for a launcher that has ended: it does not stay as a zombie
             for rank in self._ranks:
                 self._forget(rank)
         return [f"process {one.pid}" for one in sorted(alive, key=lambda one: one.pid)]

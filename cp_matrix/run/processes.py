@@ -27,6 +27,9 @@ _TRACKERS_WAIT = 3.0
 _PR_SET_CHILD_SUBREAPER = 36
 #: Children from before orphans were adopted, and those started since; None while none are adopted.
 _own: set[ProcessId] | None = None
+#: Seconds between looks for zombies, and when the next one is due.
+_REAP_EVERY = 0.5
+_next_reap = 0.0
 
 #: The variable that marks every process of a run.
 MARK_VARIABLE = "CP_MATRIX_RUN"
@@ -180,6 +183,14 @@ def adopted() -> list[ProcessId]:
             with contextlib.suppress(ChildProcessError):  # somebody else has reaped it
                 os.waitpid(child.pid, os.WNOHANG)
     return found
+
+
+def reap() -> None:
+    """Wait for adopted orphans that have ended, if that was not done just now."""
+    global _next_reap  # one process has one set of children
+    if time.monotonic() >= _next_reap:
+        _next_reap = time.monotonic() + _REAP_EVERY
+        adopted()
 
 
 def _children() -> Iterator[tuple[ProcessId, bool]]:
