@@ -317,3 +317,17 @@ def test_a_descriptor_tells_the_end_of_its_process_and_of_no_later_one(start: St
 )
 def test_an_exit_is_said_as_people_say_it(code: int, text: str) -> None:
     assert processes.describe_exit(code) == text
+
+
+def test_a_process_whose_first_thread_has_ended_is_alive_while_another_runs(start: Start) -> None:
+    program = """if True:
+        import ctypes, threading, time
+        threading.Thread(target=time.sleep, args=(600,)).start()
+        print(flush=True)
+        ctypes.CDLL(None).pthread_exit(None)
+        """
+    process = start(program)
+    assert process.stdout is not None
+    process.stdout.readline()
+    eventually(lambda: Path(f"/proc/{process.pid}/stat").read_text().split()[2] == "Z")
+    assert processes.is_alive(identity(process.pid))

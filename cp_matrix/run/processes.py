@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import subprocess
 import time
@@ -56,7 +57,23 @@ def _stat(pid: int) -> _Stat | None:
 def identify(pid: int) -> ProcessId | None:
     """The living process with this number; None where there is none, or only a zombie."""
     stat = _stat(pid)
-    return None if stat is None or stat.state in "ZX" else ProcessId(pid, stat.start)
+    return None if stat is None or _has_ended(pid, stat) else ProcessId(pid, stat.start)
+
+
+def _has_ended(pid: int, stat: _Stat) -> bool:
+    """Whether nothing of a process runs any more: its first thread may have ended before the others."""
+    if stat.state not in "ZX":
+        return False
+    try:
+        opened = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        poll = select.poll()
+        poll.register(opened, select.POLLIN)
+        return bool(poll.poll(0))
+    finally:
+        os.close(opened)
 
 
 def is_alive(process: ProcessId) -> bool:
@@ -197,7 +214,7 @@ def _children() -> Iterator[tuple[ProcessId, bool]]:
     """The children of this process, and whether each is alive. Their numbers are theirs until they are reaped."""
     for pid in children(os.getpid()):
         if (stat := _stat(pid)) is not None:
-            yield ProcessId(pid, stat.start), stat.state not in "ZX"
+            yield ProcessId(pid, stat.start), not _has_ended(pid, stat)
 
 
 def sweep(mark: str, *, timeout: float = 10.0) -> list[ProcessId]:
