@@ -290,7 +290,9 @@ def wild_runs(draw: st.DrawFn) -> RunRecord:
         verdict = draw(st.sampled_from(Verdict))
         result = CaseResult(case.id, case.hash, verdict, draw(anything), seconds=1.0, attempts=attempts)
         stream.append(events.CaseFinished(time=0.0, result=result))
-    record = RunRecord(Plan(tuple(plan))).apply_all(stream)
+    record = RunRecord(Plan(tuple(plan)))
+    for event in stream:
+        record.on_event(event)
     record.started = events.RunStarted(
         time=draw(st.floats(allow_nan=False)),
         run_id=draw(anything),

@@ -9,15 +9,14 @@ from fake_run import FakeRun
 from sample_run import FAILED, PASSED, sample_run
 
 from cp_matrix.errors import RunFolderError
-from cp_matrix.plan import plan
-from cp_matrix.record import events
+from cp_matrix.record import events, planfile
 from cp_matrix.record.reading import environment, load, resolve
 from cp_matrix.record.results import CaseResult, Verdict
 
 
 def save(run: FakeRun, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    plan.dump(run.record.plan, folder / "plan.json")
+    planfile.dump(run.record.plan, folder / "plan.json")
     (folder / "events.jsonl").write_bytes(b"".join(map(events.encode, run.events)))
     return folder
 

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import click
 
-from cp_matrix.cli.options import Request, selection_options
-from cp_matrix.cli.options import import_path as suite_path
-from cp_matrix.cli.order import Ordering, arrange, order_options
+from cp_matrix.cli.options import selection_options
+from cp_matrix.cli.order import order_options
 from cp_matrix.cli.values import BatchSize, OutputFile, Seconds, grace_option, jobs_option, timeout_option
 from cp_matrix.errors import CpMatrixError, ExitCode, UsageError
+from cp_matrix.session.choose import Request
+from cp_matrix.session.choose import import_path as suite_path
+from cp_matrix.session.order import Ordering, arrange
 from cp_matrix.session.session import Session
 from cp_matrix.session.suite_check import check_folders, check_suite
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 
 from cp_matrix.errors import RunFolderError
-from cp_matrix.plan.plan import load_plan
 from cp_matrix.record import events
 from cp_matrix.record.fold import RunRecord
+from cp_matrix.record.planfile import load_plan
 from cp_matrix.record.results import CaseResult
 
 #: Where runs are written unless told otherwise.
@@ -49,7 +49,8 @@ def load(folder: Path) -> RunRecord:
         RunFolderError: the plan or an event cannot be read.
     """
     record = RunRecord(load_plan(folder / "plan.json"))
-    record.apply_all(_events(folder / "events.jsonl"))
+    for event in _events(folder / "events.jsonl"):
+        record.on_event(event)
     _add_missing_results(record, folder / "results")
     return record
 

@@ -10,16 +10,16 @@ from typing import Protocol, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from cp_matrix.record import events
+from cp_matrix.record.consumer import Consumer
 from cp_matrix.record.fold import RunRecord
 from cp_matrix.report.live import LiveConsole
 from cp_matrix.report.plain import PlainConsole
 
 
-class RunConsole(Protocol):
+class RunConsole(Consumer, Protocol):
     """What shows a run to the person who started it.
 
-    ``on_event`` is called after the record has taken the event, ``tick`` at most ten times a second.
+    ``on_event`` is called after the record has taken the event.
     ``show`` prints the closing after ``stop``; ``width`` is what the closing may use.
     """
 
@@ -29,10 +29,6 @@ class RunConsole(Protocol):
     def width(self) -> int | None: ...
 
     def start(self) -> None: ...
-
-    def on_event(self, event: events.Event) -> None: ...
-
-    def tick(self) -> None: ...
 
     def stop(self) -> None: ...
 

@@ -5,10 +5,11 @@ Each case is put into XML once and its bytes are kept, so that a rewrite only jo
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -16,6 +17,8 @@ import junit_xml
 
 from cp_matrix.mailbox import write_atomically
 from cp_matrix.matrix.case import Case
+from cp_matrix.record import events
+from cp_matrix.record.consumer import Consumer
 from cp_matrix.record.fold import RunRecord
 from cp_matrix.record.reading import environment
 from cp_matrix.record.results import CaseResult
@@ -60,7 +63,7 @@ class _Kept:
     rendered: Rendered
 
 
-class JUnitWriter:
+class JUnitWriter(Consumer):
     """Keeps ``path`` a valid JUnit file of everything ``record`` holds.
 
     Args:
@@ -69,7 +72,7 @@ class JUnitWriter:
         folder: the run folder that holds logs and ``environment.json`` (default: that of ``path``).
 
     Attributes:
-        problem: why the last `update` could not write, or empty.
+        problem: why the last write that nobody waited for failed, or empty.
     """
 
     def __init__(self, record: RunRecord, path: Path, folder: Path | None = None) -> None:
@@ -83,11 +86,23 @@ class JUnitWriter:
         self._stale = True
         self._due = float("-inf")
 
+    @property
+    def problems(self) -> Sequence[str]:
+        return (self.problem,) if self.problem else ()
+
+    def on_event(self, event: events.Event) -> None:
+        """Write the last state of a run that has ended; the record has the event already."""
+        if isinstance(event, events.RunFinished):
+            self.update(math.inf)
+
+    def tick(self) -> None:
+        self.update()
+
     def update(self, now: float | None = None) -> None:
         """Write the file if something changed and the last write is long enough ago.
 
-        Call it as often as you like. ``now`` is in seconds of `time.monotonic`. A write that fails
-        is tried again later and told in `problem`; it never ends a run.
+        Call it as often as you like. ``now`` is in seconds of `time.monotonic`, infinity for at once. A write
+        that fails is tried again later and told in `problem`; it never ends a run.
         """
         now = time.monotonic() if now is None else now
         if now < self._due:
@@ -268,6 +283,6 @@ def _shell(element: ElementTree.Element) -> tuple[bytes, bytes]:
 def _timestamp(seconds: float) -> str | None:
     """Seconds since the epoch as an ``xs:dateTime`` in UTC; None where no calendar has that time."""
     try:
-        return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds")
+        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
     except (ValueError, OverflowError, OSError):
         return None

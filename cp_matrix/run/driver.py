@@ -19,10 +19,11 @@ from cp_matrix.errors import ExitCode
 from cp_matrix.mailbox import Isolation, Mailbox, WorldSpec
 from cp_matrix.plan.plan import Plan
 from cp_matrix.record import events
+from cp_matrix.record.consumer import Consumer
 from cp_matrix.record.folder import RunFolder
 from cp_matrix.record.results import CaseResult, Verdict
 from cp_matrix.run import policy
-from cp_matrix.run.ledger import Ledger, Observer
+from cp_matrix.run.ledger import Ledger
 from cp_matrix.run.options import Options
 from cp_matrix.run.queue import Queue, Work, WorldKind
 from cp_matrix.run.slots import Slots
@@ -47,8 +48,8 @@ class Driver:
         plan: what is to run.
         options: how.
         slots: where.
-        folder: where everything is written down.
-        observers: who is told.
+        folder: where logs and mailboxes are.
+        consumers: who is told, the journal (`RunFolder`) first.
         environ: the environment that worlds inherit.
         seconds: durations of earlier runs by case hash.
         launchers: makes other launchers than torch's.
@@ -61,7 +62,7 @@ class Driver:
         options: Options,
         slots: Slots,
         folder: RunFolder,
-        observers: Sequence[Observer],
+        consumers: Sequence[Consumer],
         environ: Mapping[str, str],
         seconds: Mapping[str, float] | None = None,
         launchers: LauncherFactory | None = None,
@@ -71,7 +72,7 @@ class Driver:
         self._options = options
         self._slots = slots
         self._folder = folder
-        self._ledger = Ledger(plan, folder, observers, options.rules)
+        self._ledger = Ledger(plan, consumers, options.rules)
         self._queue = Queue.of(plan.runnable, seconds) if queue is None else queue
         self._launch_numbers = count(1)
         self._worlds: list[World] = []
@@ -135,8 +136,8 @@ class Driver:
             self._launchers.close()
         return self._ledger.results
 
-    def finish(self, exit_code: ExitCode, seconds: float) -> None:
-        """Say that the run is over."""
+    def finish(self, exit_code: ExitCode, seconds: float, left: Sequence[int] = ()) -> None:
+        """Say that the run is over; ``left`` are processes of it that do not die."""
         counts = self.counts()
         self._ledger.emit(
             events.RunFinished(
@@ -145,6 +146,7 @@ class Driver:
                 exit_code=int(exit_code),
                 seconds=seconds,
                 reason=self._stop_reason,
+                left=tuple(left),
             )
         )
 

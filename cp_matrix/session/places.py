@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from cp_matrix.cli.options import Chosen
+from cp_matrix.session.choose import Chosen
 
 if TYPE_CHECKING:
     from cp_matrix.run.slots import Slots

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cp_matrix.cli.options import Chosen, Request
 from cp_matrix.errors import RunFolderError, UsageError
 from cp_matrix.matrix import find
+from cp_matrix.session.choose import Chosen, Request
 
 if TYPE_CHECKING:
     from cp_matrix.mailbox import WorldSpec
@@ -45,7 +45,7 @@ def choose_replay(request: Request, replayed: str, reports: Path) -> Replay:
     """
     from cp_matrix.plan.selection import Selection, select
     from cp_matrix.record.reading import load, resolve
-    from cp_matrix.record.worlds import recorded_environment, recorded_worlds, world_spec
+    from cp_matrix.record.worlds import recorded_environment, recorded_worlds
 
     name, _, world = replayed.partition(":")
     folder = resolve(name, reports)
@@ -65,7 +65,7 @@ def choose_replay(request: Request, replayed: str, reports: Path) -> Replay:
     lists = [kept for cases in lists if (kept := [case for case in cases if case.id in selected])]
     if not lists:
         raise UsageError("no world of this run took a selected case")
-    spec = world_spec(folder, world or next(iter(worlds)))
+    spec = worlds[world or next(iter(worlds))].spec
     request = same_device(request, spec)
     wanted = {case.id for cases in lists for case in cases}
     plan = record.plan.keep(position for position, case_id in enumerate(record.plan.ids) if case_id in wanted)
