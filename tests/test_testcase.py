@@ -15,9 +15,9 @@ from cp_matrix.report.testcase import (
     PASSED_LIMIT,
     Rendered,
     SkippedCases,
-    duration,
     pending,
     settled,
+    xml_seconds,
 )
 
 CASE = Case("reference", "ref", "suite:run", {"dtype": "float32", "window": None}, {}, 2, 60.0)
@@ -212,8 +212,8 @@ def test_a_case_without_verdict_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
 def test_what_is_no_duration_is_zero(seconds: float) -> None:
-    assert duration(seconds) == "0.000"
+    assert xml_seconds(seconds) == "0.000"
 
 
 def test_a_long_duration_is_written_in_full() -> None:
-    assert duration(1234567.8916) == "1234567.892"
+    assert xml_seconds(1234567.8916) == "1234567.892"

@@ -14,9 +14,9 @@ from cp_matrix.matrix.case import Case
 from cp_matrix.plan.plan import Plan
 from cp_matrix.plan.selection import Selection, select
 from cp_matrix.record.fold import RunRecord
-from cp_matrix.record.reading import load, resolve
+from cp_matrix.record.reading import load, recorded_environment, resolve
 from cp_matrix.record.results import Attempt
-from cp_matrix.record.worlds import recorded_environment, recorded_worlds
+from cp_matrix.record.worlds import recorded_worlds
 
 
 @dataclass(frozen=True)

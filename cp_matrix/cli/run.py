@@ -11,12 +11,9 @@ import click
 from cp_matrix.cli.options import selection_options
 from cp_matrix.cli.order import order_options
 from cp_matrix.cli.values import BatchSize, OutputFile, Seconds, grace_option, jobs_option, timeout_option
-from cp_matrix.errors import CpMatrixError, ExitCode, UsageError
-from cp_matrix.session.choose import Request
-from cp_matrix.session.choose import import_path as suite_path
+from cp_matrix.errors import UsageError
+from cp_matrix.session.choose import Request, import_path
 from cp_matrix.session.order import Ordering, arrange
-from cp_matrix.session.session import Session
-from cp_matrix.session.suite_check import check_folders, check_suite
 
 
 @click.command("run")
@@ -125,28 +122,21 @@ def command(
     from cp_matrix.mailbox import Isolation
     from cp_matrix.run.options import Options
     from cp_matrix.run.policy import Limits, Rules
+    from cp_matrix.session.before import check_coverage, check_suites
+    from cp_matrix.session.session import Session
 
     if request.profile is not None:
         raise UsageError("--profile is for planning", hint="Cases run on this machine only: cp-matrix plan.")
     began = time.monotonic()
     arranged = arrange(request, ordering, out)
     chosen, spec = arranged.chosen, arranged.spec
-    runnable = len(chosen.plan.runnable)
-    import_path = suite_path(chosen.matrices) if spec is None else spec.import_path
+    folders = import_path(chosen.matrices)
     if spec is not None:
+        folders = spec.import_path
         seed = seed if _was_typed("seed") else spec.seed
         isolation = isolation if _was_typed("isolation") else spec.isolation.value
-    check_folders(import_path)
-    for suite in sorted({case.suite for case in chosen.plan.runnable}):
-        check_suite(suite, import_path)
-    if expect is not None and runnable != expect:
-        raise CoverageError(
-            f"{runnable} cases can run here, --expect says {expect}", hint="See: cp-matrix plan"
-        )
-    if min_run is not None and runnable < min_run:
-        raise CoverageError(
-            f"{runnable} cases can run here, --min-run asks for {min_run}", hint="See: cp-matrix plan"
-        )
+    check_suites(chosen.plan, folders)
+    check_coverage(chosen.plan, expect, min_run)
     options = Options(
         batch_size=batch_size,
         start=start,
@@ -157,7 +147,7 @@ def command(
         timeout=timeout,
         start_timeout=start_timeout,
         seed=seed,
-        import_path=import_path,
+        import_path=folders,
         isolation=Isolation(isolation),
     )
     while True:
@@ -172,9 +162,3 @@ def command(
 def _was_typed(option: str) -> bool:
     source = click.get_current_context().get_parameter_source(option)
     return source is click.core.ParameterSource.COMMANDLINE
-
-
-class CoverageError(CpMatrixError):
-    """Fewer or other cases run than were asked for."""
-
-    exit_code = ExitCode.COVERAGE

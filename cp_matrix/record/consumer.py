@@ -15,9 +15,7 @@ class Consumer(Protocol):
     keeps what went wrong in ``problems``, to be told when the run is over, and goes on.
     """
 
-    @property
-    def problems(self) -> Sequence[str]:
-        return ()
+    problems: Sequence[str] = ()
 
     def on_event(self, event: Event) -> None: ...
 

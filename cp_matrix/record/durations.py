@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -38,7 +38,6 @@ class Durations(Consumer):
         self._machine = machine
         self._passed: dict[str, float] = {}
         self._new: dict[str, float] = {}
-        self._problem = ""
 
     def read(self) -> dict[str, float]:
         """Empty where there are none, or where they cannot be read."""
@@ -65,10 +64,6 @@ class Durations(Consumer):
 
     # What a run tells.
 
-    @property
-    def problems(self) -> Sequence[str]:
-        return (self._problem,) if self._problem else ()
-
     def on_event(self, event: events.Event) -> None:
         match event:
             case events.AttemptFinished(attempt=attempt) if attempt.outcome is Verdict.PASSED:
@@ -79,7 +74,7 @@ class Durations(Consumer):
                 try:
                     self.add(self._new)
                 except OSError as error:
-                    self._problem = f"{self._path}: cannot be written: {error.strerror or error}"
+                    self.problems = (f"{self._path}: cannot be written: {error.strerror or error}",)
             case _:
                 pass
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -55,19 +56,32 @@ def load(folder: Path) -> RunRecord:
     return record
 
 
-def environment(folder: Path) -> dict[str, str]:
-    """``environment.json`` as flat text, ``versions.torch`` style; empty where there is none."""
+def recorded_environment(folder: Path) -> Mapping[str, Any]:
+    """``environment.json`` of a run; empty where there is none.
+
+    Raises:
+        RunFolderError: it cannot be read.
+    """
+    path = folder / "environment.json"
     try:
-        found = json.loads((folder / "environment.json").read_bytes())
+        found = json.loads(path.read_bytes())
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        return {"environment": f"environment.json cannot be read: {error}"}
-    return dict(_flat("", found)) if isinstance(found, dict) else {}
+        raise RunFolderError(f"cannot be read: {error}", where=str(path)) from error
+    return found if isinstance(found, dict) else {}
+
+
+def environment_as_text(folder: Path) -> dict[str, str]:
+    """``environment.json`` as flat text, ``versions.torch`` style; empty where there is none."""
+    try:
+        return dict(_flat("", recorded_environment(folder)))
+    except RunFolderError as error:
+        return {"environment": f"environment.json {error.message}"}
 
 
 def _flat(prefix: str, value: object) -> Iterator[tuple[str, str]]:
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         for key, item in value.items():
             yield from _flat(f"{prefix}.{key}" if prefix else str(key), item)
     elif value is not None:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from cp_matrix.errors import RunFolderError
 from cp_matrix.mailbox import WorldSpec
@@ -46,19 +42,3 @@ def recorded_worlds(record: RunRecord) -> dict[str, RecordedWorld]:
         for name, spec in record.specs.items()
         if name in taken
     }
-
-
-def recorded_environment(folder: Path) -> Mapping[str, Any]:
-    """``environment.json`` of a run; empty where there is none.
-
-    Raises:
-        RunFolderError: it cannot be read.
-    """
-    path = folder / "environment.json"
-    try:
-        found = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise RunFolderError(f"cannot be read: {error}", where=str(path)) from error
-    return found if isinstance(found, dict) else {}

@@ -39,18 +39,13 @@ class SummaryWriter(Consumer):
         self._record = record
         self._folder = folder
         self._command = command
-        self._problem = ""
-
-    @property
-    def problems(self) -> Sequence[str]:
-        return (self._problem,) if self._problem else ()
 
     def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.RunFinished):
             try:
                 write(close(self._record, self._command, self._folder), self._folder)
             except OSError as error:
-                self._problem = f"{self._folder}: a report cannot be written: {error.strerror or error}"
+                self.problems = (f"{self._folder}: a report cannot be written: {error.strerror or error}",)
 
 
 def write(closing: Closing, folder: Path) -> Path:

@@ -68,7 +68,7 @@ def class_name(case: Case) -> str:
     return one_line(f"{case.matrix}.{case.group}")
 
 
-def duration(seconds: float) -> str:
+def xml_seconds(seconds: float) -> str:
     """Seconds as ``NNN.NNN``, which both schemas take; what is no duration is zero."""
     return f"{seconds:.3f}" if math.isfinite(seconds) and seconds > 0 else "0.000"
 
@@ -138,14 +138,14 @@ def settled(
         failures=int(verdict is Verdict.FAILED),
         errors=int(verdict.is_bad and verdict is not Verdict.FAILED),
         skipped=int(verdict is Verdict.SKIPPED),
-        seconds=float(duration(result.seconds)),
+        seconds=float(xml_seconds(result.seconds)),
     )
 
 
 def _finish(base: junit_xml.TestCase, seconds: float, extra: Sequence[ElementTree.Element] = ()) -> bytes:
     """The base element with what its library leaves out, without what no schema knows."""
     element = junit_xml.TestSuite("", [base]).build_xml_doc()[0]
-    element.set("time", duration(seconds))
+    element.set("time", xml_seconds(seconds))
     for skipped in element.iter("skipped"):
         skipped.attrib.pop("type", None)
     element.extend(extra)

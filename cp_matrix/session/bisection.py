@@ -6,25 +6,31 @@ import dataclasses
 import json
 import os
 import secrets
+import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from cp_matrix.bisect.axes import Point, point
+from cp_matrix.bisect.evidence import Cache, Failure
+from cp_matrix.bisect.experiments import Experiments
+from cp_matrix.bisect.history import History, once
+from cp_matrix.bisect.investigate import Investigation, Wishes
+from cp_matrix.bisect.trials import Settings, Trials
+from cp_matrix.bisect.verdict import Answer
 from cp_matrix.errors import CpMatrixError, ExitCode, RunFolderError
+from cp_matrix.facts.nccl import SHARED_GPU_ENVIRONMENT
+from cp_matrix.facts.probe import probe
+from cp_matrix.mailbox import write_atomically
+from cp_matrix.matrix.case import Case
+from cp_matrix.report.progress import Progress
+from cp_matrix.run import processes, reaper
+from cp_matrix.run.interrupt import Interrupts
+from cp_matrix.run.launch import ColdLauncher, Launcher, WarmLauncher, rank_environment
 from cp_matrix.session.choose import Chosen, Request, choose
 from cp_matrix.session.places import ranks_per_gpu, slots_for
 from cp_matrix.session.recorded import matrix_words, same_device
 from cp_matrix.session.reproduce import Reproduction
-
-if TYPE_CHECKING:
-    from cp_matrix.bisect.axes import Point
-    from cp_matrix.bisect.history import History
-    from cp_matrix.bisect.investigate import Wishes
-    from cp_matrix.bisect.trials import Settings
-    from cp_matrix.bisect.verdict import Answer
-    from cp_matrix.matrix.case import Case
-    from cp_matrix.run.launch import Launcher
 
 #: Variables of the recorded environment that say where a run is, not how it computes.
 _OF_THE_PLACE = ("CUDA_VISIBLE_DEVICES", "LD_")
@@ -49,8 +55,6 @@ class Bisection:
 
     def _choose(self) -> Chosen:
         """The whole tests of the recorded world as the matrix has them now, else as the run had them."""
-        from cp_matrix.facts.probe import probe
-
         tests = {case.test for case in (*self._history.predecessors, self._history.victim)}
         request = same_device(Request(), self._history.spec)
         named = matrix_words(self._matrices)
@@ -59,7 +63,7 @@ class Bisection:
             whole = dataclasses.replace(request, words=named, tests=tuple(sorted(tests)), variants=("all",))
             try:
                 chosen = choose(whole)
-                if _first(self._history.victim).id in chosen.plan.ids:
+                if once(self._history.victim).id in chosen.plan.ids:
                     return chosen
                 fallback = "the matrix of the run has no such case any more"
             except CpMatrixError as error:
@@ -70,15 +74,6 @@ class Bisection:
 
     def carry_out(self) -> Answer:
         """Investigate, with every process of it gone at the end."""
-        from cp_matrix.bisect.evidence import Cache, Failure
-        from cp_matrix.bisect.experiments import Experiments
-        from cp_matrix.bisect.investigate import Investigation
-        from cp_matrix.bisect.trials import Trials
-        from cp_matrix.mailbox import write_atomically
-        from cp_matrix.report.progress import Progress
-        from cp_matrix.run import processes, reaper
-        from cp_matrix.run.interrupt import Interrupts
-
         began = time.monotonic()
         self._prepare_folder()
         cache = Cache(self._folder / "trials.jsonl", resume=self._resume)
@@ -132,8 +127,6 @@ class Bisection:
         )
 
     def _prepare_folder(self) -> None:
-        import shutil
-
         try:
             if not self._resume and self._folder.exists():
                 shutil.rmtree(self._folder)
@@ -144,8 +137,6 @@ class Bisection:
             ) from error
 
     def _launcher(self, start: str, declared: tuple[tuple[str, str], ...]) -> Launcher:
-        from cp_matrix.run.launch import ColdLauncher, WarmLauncher, rank_environment
-
         environment = rank_environment(self._environ, dict(declared), self._mark)
         if start == "cold":
             return ColdLauncher(environment)
@@ -157,8 +148,6 @@ class Bisection:
         )
 
     def _neighbours(self) -> dict[Point, Case | None]:
-        from cp_matrix.bisect.axes import point
-
         victim = self._history.victim
         return {
             point(one.case.axes): one.case if one.skip is None else None
@@ -170,16 +159,8 @@ class Bisection:
         }
 
 
-def _first(case: Case) -> Case:
-    from cp_matrix.bisect.history import once
-
-    return once(case)
-
-
 def _as_recorded(recorded: Mapping[str, str], *, shared_gpu: bool) -> dict[str, str]:
     """This environment, with what the run had of the variables that are recorded."""
-    from cp_matrix.facts.nccl import SHARED_GPU_ENVIRONMENT
-
     prefixes = ("CUDA_", "CUDNN_", "NCCL_", "NVTE_", "TORCH", "PYTORCH_", "GLOO_", "OMP_")
     own = {
         name: value

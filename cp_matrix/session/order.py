@@ -9,16 +9,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cp_matrix.errors import UsageError
+from cp_matrix.mailbox import WorldSpec
+from cp_matrix.matrix import find
+from cp_matrix.matrix.case import Case
+from cp_matrix.plan.plan import Plan, PlannedCase
+from cp_matrix.plan.selection import Selection, select
+from cp_matrix.run.queue import Queue
 from cp_matrix.session.choose import Chosen, Request, choose
-
-if TYPE_CHECKING:
-    from cp_matrix.mailbox import WorldSpec
-    from cp_matrix.matrix.case import Case
-    from cp_matrix.plan.plan import Plan, PlannedCase
-    from cp_matrix.run.queue import Queue
+from cp_matrix.session.recorded import choose_replay
 
 #: Stands for a seed that is still to be chosen.
 ANY_SEED = -1
@@ -72,8 +73,6 @@ def arrange(request: Request, ordering: Ordering, reports: Path) -> Arranged:
         CpMatrixError: see `choose` and `choose_replay`; or the options do not fit the cases.
     """
     if ordering.replay:
-        from cp_matrix.session.recorded import choose_replay
-
         replay = choose_replay(request, ordering.replay, reports)
         noted = {"replay": ordering.replay, "matrices": dict(replay.matrices)}
         arranged = _in_sequence(replay.chosen, replay.lists, ordering.repeat or 1)
@@ -87,9 +86,6 @@ def arrange(request: Request, ordering: Ordering, reports: Path) -> Arranged:
 
 
 def _named(chosen: Chosen, request: Request) -> list[Case]:
-    from cp_matrix.matrix import find
-    from cp_matrix.plan.selection import Selection, select
-
     words = find.sort_words(request.words).cases
     if not words:
         raise UsageError("--in-order needs the names of cases, in the order they are to run")
@@ -103,8 +99,6 @@ def _named(chosen: Chosen, request: Request) -> list[Case]:
 
 def _in_sequence(chosen: Chosen, lists: Sequence[Sequence[Case]], repeat: int) -> Arranged:
     """Each list in a world of its own, ``repeat`` times."""
-    from cp_matrix.run.queue import Queue
-
     again = Again()
     numbered = [again.number(cases) for _ in range(repeat) for cases in lists]
     plan = _plan([case for cases in numbered for case in cases])
@@ -113,8 +107,6 @@ def _in_sequence(chosen: Chosen, lists: Sequence[Sequence[Case]], repeat: int) -
 
 
 def _rounds(chosen: Chosen, ordering: Ordering) -> Arranged:
-    from cp_matrix.run.queue import Queue
-
     repeat, seed = ordering.repeat or 1, ordering.shuffle
     notices: tuple[str, ...] = ()
     if seed == ANY_SEED:
@@ -152,6 +144,4 @@ class Again:
 
 
 def _plan(cases: Iterable[Case], skipped: Iterable[PlannedCase] = ()) -> Plan:
-    from cp_matrix.plan.plan import Plan, PlannedCase
-
     return Plan((*map(PlannedCase, cases), *skipped))

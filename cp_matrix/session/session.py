@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import math
 import os
+import platform
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from cp_matrix.errors import ExitCode
+import msgspec
+
+from cp_matrix import __version__
+from cp_matrix.errors import ExitCode, RunFolderError
+from cp_matrix.facts.nccl import SHARED_GPU_ENVIRONMENT
+from cp_matrix.mailbox import Isolation
+from cp_matrix.record.consumer import Consumer
+from cp_matrix.record.durations import Durations, machine_name
+from cp_matrix.record.fold import RunRecord
+from cp_matrix.record.folder import RunFolder, RunFolderLostError
+from cp_matrix.report.closing import close
+from cp_matrix.report.console import choose_console
+from cp_matrix.report.junit import JUnitWriter
+from cp_matrix.report.summary import SummaryWriter
+from cp_matrix.report.terminal import lines_of
+from cp_matrix.run import processes, reaper
+from cp_matrix.run.driver import Driver
+from cp_matrix.run.interrupt import Interrupts
+from cp_matrix.run.options import Options
 from cp_matrix.session import streams
 from cp_matrix.session.choose import Chosen
 from cp_matrix.session.exit_status import exit_status, is_running
 from cp_matrix.session.order import Arranged
 from cp_matrix.session.places import ranks_per_gpu, slots_for
-
-if TYPE_CHECKING:
-    from cp_matrix.record.consumer import Consumer
-    from cp_matrix.report.console import RunConsole
-    from cp_matrix.report.junit import JUnitWriter
-    from cp_matrix.run.driver import Driver
-    from cp_matrix.run.options import Options
+from cp_matrix.session.recorded import typed_here
 
 
 class Session:
@@ -37,24 +49,13 @@ class Session:
         plain: bool,
         began: float,
     ) -> None:
-        from cp_matrix.facts.nccl import SHARED_GPU_ENVIRONMENT
-        from cp_matrix.mailbox import Isolation
-        from cp_matrix.record.durations import Durations, machine_name
-        from cp_matrix.record.fold import RunRecord
-        from cp_matrix.record.folder import RunFolder
-        from cp_matrix.report.console import choose_console
-        from cp_matrix.report.junit import JUnitWriter
-        from cp_matrix.report.summary import SummaryWriter
-        from cp_matrix.run.driver import Driver
-
         chosen = self._chosen = arranged.chosen
         self._options = options
         self._began = began
         self._folder = RunFolder.create(out, chosen.plan, {**_environment(chosen), **arranged.noted})
         self._record = RunRecord(chosen.plan)
-        self._console: RunConsole = choose_console(self._record, plain=plain, stream=sys.stdout)
+        self._console = choose_console(self._record, plain=plain, stream=sys.stdout)
         junit_path = self._folder.path / "junit.xml" if junit is None else junit.absolute()
-        _make_parent(junit_path)
         self._junit = JUnitWriter(self._record, junit_path, self._folder.path)
         _write_first(self._junit)
         durations = Durations(out.absolute(), machine_name(chosen.facts))
@@ -73,7 +74,7 @@ class Session:
             self._notices.append("isolation is off: what a case leaves behind meets the next one")
         if shared > 1:
             self._notices.append(f"up to {shared} ranks share a GPU (NCCL {chosen.facts['nccl_loaded']})")
-        self._driver: Driver = Driver(
+        self._driver = Driver(
             chosen.plan,
             options,
             slots_for(chosen),
@@ -86,10 +87,6 @@ class Session:
 
     def carry_out(self, *, flaky_fails: bool, min_run: int | None) -> int:
         """Run everything, write every report, and return the exit code."""
-        from cp_matrix.record.folder import RunFolderLostError
-        from cp_matrix.run import processes, reaper
-        from cp_matrix.run.interrupt import Interrupts
-
         problems = []
         left: list[int] = []
         # Also while the reports are written: one Ctrl-C too many must not cost them.
@@ -133,36 +130,15 @@ class Session:
         return int(code)
 
     def _show_closing(self) -> None:
-        from cp_matrix.report.closing import close
-        from cp_matrix.report.terminal import lines_of
-
-        folder = _shown(self._folder.path)
+        folder = typed_here(self._folder.path)
         closing = close(self._record, self._chosen.alone, folder)
         self._console.show(lines_of(closing, folder=folder, width=self._console.width))
 
 
-def _shown(path: Path) -> Path:
-    """The path as a person here would type it."""
-    try:
-        return path.relative_to(Path.cwd())
-    except ValueError:
-        return path
-
-
-def _make_parent(path: Path) -> None:
-    from cp_matrix.errors import RunFolderError
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunFolderError(f"cannot be made: {error.strerror or error}", where=str(path.parent)) from error
-
-
 def _write_first(junit: JUnitWriter) -> None:
     """Write the file before anything runs: better refused now than missed after hours."""
-    from cp_matrix.errors import RunFolderError
-
     try:
+        junit.path.parent.mkdir(parents=True, exist_ok=True)
         junit.finish()
     except OSError as error:
         raise RunFolderError(
@@ -173,12 +149,6 @@ def _write_first(junit: JUnitWriter) -> None:
 
 
 def _environment(chosen: Chosen) -> dict[str, object]:
-    import platform
-
-    import msgspec
-
-    from cp_matrix import __version__
-
     prefixes = ("CUDA_", "CUDNN_", "NCCL_", "NVTE_", "TORCH", "PYTORCH_", "GLOO_", "OMP_", "LD_")
     return {
         "cp_matrix": __version__,

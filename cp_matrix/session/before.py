@@ -1,4 +1,4 @@
-"""Whether ranks can find a suite's module, found out without importing anything."""
+"""What is looked at before anything runs: that ranks will find the suites, that enough cases can run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,37 @@ import sys
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 
-from cp_matrix.errors import UsageError
+from cp_matrix.errors import CpMatrixError, ExitCode, UsageError
+from cp_matrix.plan.plan import Plan
+
+
+class CoverageError(CpMatrixError):
+    """Fewer or other cases run than were asked for."""
+
+    exit_code = ExitCode.COVERAGE
+
+
+def check_coverage(plan: Plan, expect: int | None, min_run: int | None) -> None:
+    """See that exactly ``expect`` and at least ``min_run`` cases can run, where that is asked for.
+
+    Raises:
+        CoverageError: it is not so.
+    """
+    runnable = len(plan.runnable)
+    if expect is not None and runnable != expect:
+        asked = f"--expect says {expect}"
+    elif min_run is not None and runnable < min_run:
+        asked = f"--min-run asks for {min_run}"
+    else:
+        return
+    raise CoverageError(f"{runnable} cases can run here, {asked}", hint="See: cp-matrix plan")
+
+
+def check_suites(plan: Plan, import_path: tuple[str, ...]) -> None:
+    """See that ranks can import the suites of a plan; see `check_suite` and `check_folders`."""
+    check_folders(import_path)
+    for suite in sorted({case.suite for case in plan.runnable}):
+        check_suite(suite, import_path)
 
 
 def check_suite(suite: str, import_path: tuple[str, ...]) -> None:
