@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -9,42 +10,25 @@ from typing import Any
 
 import click
 
-from cp_matrix.facts.probe import Device
 from cp_matrix.session.choose import Request
 
 
-def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a click command the shared options; its callback takes them as ``request: Request``."""
+def options_as(
+    name: str, model: type, *decorators: Callable[[Any], Any]
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Gives a click command these options; its callback takes them as one ``model``, by this name."""
 
-    @functools.wraps(command)
-    def callback(
-        words: tuple[str, ...],
-        essential: bool,
-        keyword: str,
-        tests: tuple[str, ...],
-        params: tuple[tuple[str, str], ...],
-        device: Device,
-        ranks_per_gpu: int | None,
-        variants: tuple[str, ...],
-        profile: Path | None,
-        **rest: Any,
-    ) -> Any:
-        request = Request(
-            words,
-            essential,
-            keyword,
-            tests,
-            params,
-            device,
-            ranks_per_gpu,
-            variants or ("default",),
-            profile,
-        )
-        return command(request=request, **rest)
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def callback(**given: Any) -> Any:
+            own = {field.name: given.pop(field.name) for field in dataclasses.fields(model)}
+            return command(**{name: model(**own)}, **given)
 
-    for decorate in reversed(_DECORATORS):
-        callback = decorate(callback)
-    return callback
+        for one in reversed(decorators):
+            callback = one(callback)
+        return callback
+
+    return decorate
 
 
 def _parse_params(
@@ -72,7 +56,10 @@ class RanksPerGpu(click.ParamType["int | None"]):
         return int(str(value))
 
 
-_DECORATORS: tuple[Callable[[Any], Any], ...] = (
+#: The options of every command that plans.
+selection_options = options_as(
+    "request",
+    Request,
     click.argument("words", nargs=-1, metavar="[MATRIX|CASE]..."),
     click.option("--essential", is_flag=True, help="Only the essential subset of each axis."),
     click.option(
@@ -118,6 +105,7 @@ _DECORATORS: tuple[Callable[[Any], Any], ...] = (
         "--variant",
         "variants",
         multiple=True,
+        default=("default",),
         metavar="NAME|all",
         help="A declared variant; default (the cases as they are), all, or several.  [default: default]",
     ),

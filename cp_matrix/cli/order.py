@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from typing import Any
-
 import click
 
+from cp_matrix.cli.options import options_as
 from cp_matrix.session.order import ANY_SEED, Ordering
 
 
@@ -27,7 +24,9 @@ class ShuffleSeed(click.ParamType[int]):
         return int(text)
 
 
-_DECORATORS: tuple[Callable[[Any], Any], ...] = (
+order_options = options_as(
+    "ordering",
+    Ordering,
     click.option(
         "--repeat",
         type=click.IntRange(min=1),
@@ -59,17 +58,3 @@ _DECORATORS: tuple[Callable[[Any], Any], ...] = (
         help="Run what a recorded run, or one of its worlds, ran: the same lists in the same order.",
     ),
 )
-
-
-def order_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a click command these options; its callback takes them as ``ordering: Ordering``."""
-
-    @functools.wraps(command)
-    def callback(
-        repeat: int | None, shuffle: int | None, until_fail: bool, in_order: bool, replay: str, **rest: Any
-    ) -> Any:
-        return command(ordering=Ordering(repeat, shuffle, until_fail, in_order, replay), **rest)
-
-    for decorate in reversed(_DECORATORS):
-        callback = decorate(callback)
-    return callback

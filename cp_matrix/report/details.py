@@ -80,9 +80,8 @@ def worst(ranks: Iterable[RankResult]) -> dict[str, TensorError]:
 
 
 def _opening(attempt: Attempt, first: RankResult | None, limit: int) -> str:
-    if first is not None and first.error is not None:
-        return cap(first.error.traceback or headline(attempt), limit)
-    return cap(attempt.reason or headline(attempt), limit)
+    told = attempt.reason if first is None or first.error is None else first.error.traceback
+    return cap(told or headline(attempt), limit)
 
 
 def _history(attempt: Attempt) -> list[str]:
