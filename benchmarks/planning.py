@@ -24,7 +24,8 @@ from typing import Any
 import yaml
 
 from cp_matrix.matrix.schema import load
-from cp_matrix.plan.plan import dump, load_plan, make_plan
+from cp_matrix.plan.plan import make_plan
+from cp_matrix.record.planfile import dump, load_plan
 
 AXES: dict[str, list[Any]] = {
     "dtype": ["bf16", "fp16", "fp8"],

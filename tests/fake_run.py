@@ -71,7 +71,7 @@ class FakeRun:
         return Case(matrix, test, "suite:run", {"axis": value}, {}, 2, 60.0)
 
     def emit(self, event: events.Event) -> None:
-        self.record.apply(event)
+        self.record.on_event(event)
         self.sink(event)
 
     def start(self, *, start: str = "warm", batch_size: str = "16", places: int = 8) -> None:
@@ -248,8 +248,9 @@ def play(run: FakeRun, pause: Callable[[float], None], *, worlds: int = 3) -> No
 
 def main() -> int:
     """Play a run on this terminal, in the console it would get."""
-    from cp_matrix.report.closing import closing
+    from cp_matrix.report.closing import close
     from cp_matrix.report.console import choose_console
+    from cp_matrix.report.terminal import lines_of
 
     options = argparse.ArgumentParser()
     options.add_argument("--plain", action="store_true")
@@ -276,14 +277,9 @@ def main() -> int:
         play(run, pause, worlds=given.worlds)
     finally:
         console.stop()
-    console.show(
-        closing(
-            run.record,
-            command=lambda case: f"cp-matrix run --essential '{case}'",
-            folder=Path("reports/latest"),
-            width=console.width,
-        )
-    )
+    folder = Path("reports/latest")
+    closing = close(run.record, lambda case: ["cp-matrix", "run", "--essential", case], folder)
+    console.show(lines_of(closing, folder=folder, width=console.width))
     return 0
 
 

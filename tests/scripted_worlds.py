@@ -21,6 +21,7 @@ from cp_matrix.mailbox import After, AfterFailure, Ended, Isolation, Mailbox, Re
 from cp_matrix.matrix.case import Case
 from cp_matrix.plan.plan import Plan, PlannedCase, Skip
 from cp_matrix.record import events
+from cp_matrix.record.consumer import Consumer
 from cp_matrix.record.folder import RunFolder
 from cp_matrix.record.results import CaseResult, RankError, RankResult
 from cp_matrix.run import driver, fleet
@@ -182,7 +183,7 @@ class ScriptedWorld:
 
 
 @dataclass
-class ScriptedWorlds:
+class ScriptedWorlds(Consumer):
     """Starts scripted worlds and moves them on.
 
     Attributes:
@@ -282,7 +283,7 @@ class ScriptedRun:
             rules or Rules(),
             Slots(("cpu",) * places),
             self.folder,
-            [worlds],
+            [self.folder, worlds],
             lambda way, environment: worlds,
             maxfail,
         )

@@ -10,9 +10,7 @@ from fake_run import FakeRun
 
 from cp_matrix.bisect.history import find
 from cp_matrix.errors import RunFolderError, UsageError
-from cp_matrix.mailbox import Mailbox, WorldSpec
-from cp_matrix.plan import plan
-from cp_matrix.record import events
+from cp_matrix.record import events, planfile
 from cp_matrix.record.results import Verdict
 
 PASSED, FAILED = Verdict.PASSED, Verdict.FAILED
@@ -23,19 +21,18 @@ def save(reports: Path, name: str, attempts: list[tuple[str, str, Verdict]]) -> 
     run = FakeRun(list(dict.fromkeys(case for case, _, _ in attempts)))
     positions: dict[str, int] = {}
     tries: dict[str, int] = {}
-    for case, launch, outcome in attempts:
+    for case, world, outcome in attempts:
+        if world not in positions:
+            run.world(world)
         tries[case] = tries.get(case, 0) + 1
-        attempt = run.attempt(case, outcome, launch, number=tries[case])
-        attempt = msgspec.structs.replace(attempt, position=positions.get(launch, 0))
-        positions[launch] = positions.get(launch, 0) + 1
+        attempt = run.attempt(case, outcome, world, number=tries[case])
+        attempt = msgspec.structs.replace(attempt, position=positions.get(world, 0))
+        positions[world] = positions.get(world, 0) + 1
         run.leave(attempt)
     folder = reports / name
     folder.mkdir(parents=True)
-    plan.dump(run.record.plan, folder / "plan.json")
+    planfile.dump(run.record.plan, folder / "plan.json")
     (folder / "events.jsonl").write_bytes(b"".join(map(events.encode, run.events)))
-    for launch in positions:
-        spec = WorldSpec(launch, 2, ("cpu", "cpu"), "suite:run", {}, 7, 60.0, "", "", "warm")
-        Mailbox.create(folder / "worlds" / launch, spec)
     return folder
 
 
@@ -98,7 +95,9 @@ def test_a_case_of_no_run_is_refused(reports: Path) -> None:
 
 
 def test_a_world_whose_start_is_not_recorded_is_an_error(reports: Path) -> None:
-    (reports / "20260101-a" / "worlds" / "w0001" / "world.json").unlink()
+    events_file = reports / "20260101-a" / "events.jsonl"
+    lines = events_file.read_bytes().splitlines(keepends=True)
+    events_file.write_bytes(b"".join(line for line in lines if b"world_started" not in line))
     with pytest.raises(RunFolderError, match="w0001"):
         find("t[v]", "20260101-a", reports)
 

@@ -87,7 +87,7 @@ def test_json_of_a_failure_has_the_failing_ranks_error(
 ) -> None:
     report(folder, "--json")
     failure = json.loads(capsys.readouterr().out)["failures"][0]
-    assert (failure["rank"], failure["error"]) == (1, "ValueError: wrong order [rank 1]")
+    assert (failure["rank"], failure["error"]) == (1, "rank 1: ValueError: wrong order")
 
 
 def test_an_unknown_run_is_a_usage_error(

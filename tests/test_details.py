@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cp_matrix.record.results import Attempt, CaseResult, RankError, RankResult, TensorError, Verdict
-from cp_matrix.report.details import details, error_line, metrics_table, worst
+from cp_matrix.report.details import details, metrics_table, worst
 
 CASE = "t[a]"
 
@@ -23,22 +23,6 @@ def result(verdict: Verdict) -> CaseResult:
 
 def tensor(name: str, max_abs: float | None) -> TensorError:
     return TensorError(name, max_abs, max_abs, 1e-5, 1e-5, None, max_abs is not None)
-
-
-def test_a_survivor_is_not_blamed_for_a_rank_that_was_lost() -> None:
-    lost = attempt(
-        Verdict.CRASHED, rank=0, reason="rank 0: SIGKILL", ranks=(record(1, error="connection closed"),)
-    )
-    assert error_line(lost) == "rank 0: SIGKILL"
-
-
-def test_the_error_line_starts_with_the_failing_ranks_error() -> None:
-    failed = attempt(Verdict.FAILED, rank=1, ranks=(record(1, error="\nwrong\nmore"),))
-    assert error_line(failed) == "ValueError: wrong [rank 1]"
-
-
-def test_without_error_and_reason_the_line_says_how_ranks_ended() -> None:
-    assert error_line(attempt(Verdict.CRASHED, exits={1: "exit code 3"})) == "rank 1 ended by exit code 3"
 
 
 def test_details_start_with_the_failing_ranks_traceback(tmp_path: Path) -> None:

@@ -443,7 +443,7 @@ def test_a_command_line_that_is_no_text_does_not_stop_the_run(tmp_path: Path) ->
 
 def test_the_last_event_says_why_the_run_ended_early(play: Play) -> None:
     run = play("ab", ScriptedWorlds(cases=acts(a="fail")), maxfail=1)
-    run.folder.append = lambda event: None  # type: ignore[method-assign]
+    run.folder.on_event = lambda event: None  # type: ignore[method-assign]
     run.driver.finish(ExitCode.FAILED, 1.0)
     last = run.worlds.events[-1]
     assert isinstance(last, events.RunFinished)

@@ -7,7 +7,9 @@ from pathlib import Path
 import msgspec
 from fake_run import MESSAGE, STACK, TRACEBACK, FakeRun
 
+from cp_matrix.matrix.case import Case
 from cp_matrix.record.results import Attempt, CaseResult, RankError, RankResult, TensorError, Verdict
+from cp_matrix.report.closing import concluded
 from cp_matrix.report.failure import failure
 
 CASE = FakeRun.case("attention[float32-p2p]")
@@ -22,17 +24,13 @@ def told(
     verdict: Verdict = Verdict.FAILED,
     *,
     reason: str = "",
-    case: object = CASE,
-    **more: object,
+    case: Case = CASE,
+    folder: Path | None = None,
+    width: int | None = None,
 ) -> list[str]:
-    lines = failure(
-        1,
-        case,  # type: ignore[arg-type]
-        CaseResult(CASE.id, CASE.hash, verdict, reason=reason),
-        attempts,
-        command=lambda name: shlex.join(["cp-matrix", "run", "my matrix.yaml", name]),
-        **more,  # type: ignore[arg-type]
-    )
+    result = CaseResult(case.id, case.hash, verdict, reason=reason)
+    one = concluded(result, attempts, lambda name: ["cp-matrix", "run", "my matrix.yaml", name], folder)
+    lines = failure(1, one, folder=folder, width=width)
     return [line.plain for line in lines]
 
 

@@ -10,14 +10,23 @@ from scripted_worlds import case
 
 from cp_matrix.errors import ExitCode, RunFolderError
 from cp_matrix.mailbox import Mailbox, Order
-from cp_matrix.plan.plan import Plan, PlannedCase, load_plan
+from cp_matrix.plan.plan import Plan, PlannedCase
 from cp_matrix.record import events
-from cp_matrix.record.folder import Durations, RunFolder, RunFolderLostError
-from cp_matrix.record.results import CaseResult, Verdict
+from cp_matrix.record.folder import RunFolder, RunFolderLostError
+from cp_matrix.record.planfile import load_plan
+from cp_matrix.record.results import Attempt, CaseResult, Verdict
 
 PLAN = Plan((PlannedCase(case("a")),))
 NOTICE = events.Notice(time=1.0, message="something \x00 happened")
 RESULT = CaseResult("t[a]", "0123456789ab", Verdict.FAILED, "wrong")
+
+
+def tell(folder: RunFolder) -> None:
+    """A case that failed twice."""
+    for number in (1, 2):
+        attempt = Attempt("t[a]", number, "w0001", Verdict.FAILED, 0.0, 1.0, "why it failed")
+        folder.on_event(events.AttemptFinished(time=1.0, attempt=attempt))
+    folder.on_event(events.CaseFinished(time=1.0, result=RESULT))
 
 
 @pytest.fixture
@@ -59,14 +68,28 @@ def test_a_place_that_cannot_hold_runs_is_left_as_it_is(tmp_path: Path, reports:
 
 
 def test_events_can_be_read_as_soon_as_they_happen(folder: RunFolder) -> None:
-    folder.append(NOTICE)
+    folder.on_event(NOTICE)
     assert list(events.read(folder.path / "events.jsonl")) == [NOTICE]
 
 
-def test_a_verdict_is_kept_under_its_cases_hash(folder: RunFolder) -> None:
-    folder.put_result(RESULT)
+def test_a_verdict_is_kept_under_its_cases_hash_with_its_attempts(folder: RunFolder) -> None:
+    tell(folder)
     kept = json.loads((folder.path / "results" / "0123456789ab.json").read_text())
-    assert (kept["case"], kept["verdict"]) == ("t[a]", "failed")
+    found = (kept["case"], kept["verdict"], [attempt["number"] for attempt in kept["attempts"]])
+    assert found == ("t[a]", "failed", [1, 2])
+
+
+def test_an_attempt_is_among_the_events_once_and_in_the_results_once(folder: RunFolder) -> None:
+    tell(folder)
+    files = (folder.path / "events.jsonl", *(folder.path / "results").iterdir())
+    assert [path.read_text().count("why it failed") for path in files] == [2, 2]
+
+
+def test_a_verdict_is_on_disk_before_its_event(folder: RunFolder) -> None:
+    (folder.path / "results").rmdir()
+    with pytest.raises(RunFolderLostError):
+        folder.on_event(events.CaseFinished(time=1.0, result=RESULT))
+    assert list(events.read(folder.path / "events.jsonl")) == []
 
 
 def test_the_logs_of_a_world_have_a_folder(folder: RunFolder) -> None:
@@ -86,7 +109,7 @@ def test_a_place_that_cannot_be_written_is_refused_and_another_asked_for(tmp_pat
 FULL = """if True:
     import resource, sys
     from pathlib import Path
-    from cp_matrix.record.events import Notice
+    from cp_matrix.record.events import CaseFinished, Notice
     from cp_matrix.plan.plan import Plan
     from cp_matrix.record.results import CaseResult, Verdict
     from cp_matrix.record.folder import RunFolder, RunFolderLostError
@@ -94,11 +117,13 @@ FULL = """if True:
     folder = RunFolder.create(Path(sys.argv[1]), Plan(()), {})
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
     notice = Notice(time=1.0, message="x" * 1500)
-    result = CaseResult("t[a]", "0123456789ab", Verdict.FAILED, "x" * 5000)
+    result = CaseFinished(
+        time=1.0, result=CaseResult("t[a]", "0123456789ab", Verdict.FAILED, "x" * 5000)
+    )
     done = 0
     try:
         while done < 9:
-            folder.append(notice) if sys.argv[2] == "events" else folder.put_result(result)
+            folder.on_event(notice if sys.argv[2] == "events" else result)
             done += 1
     except RunFolderLostError as error:
         print(done, error.exit_code.name, error)
@@ -133,29 +158,3 @@ def test_a_mailbox_that_vanishes_is_the_loss_of_the_folder(folder: RunFolder) ->
 def test_errors_about_other_files_are_left_as_they_are(folder: RunFolder, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), folder.needed():
         (tmp_path / "elsewhere").read_text()
-
-
-# Durations.
-
-
-def test_durations_are_remembered_beside_those_of_other_cases(tmp_path: Path) -> None:
-    durations = Durations(tmp_path)
-    durations.add({"a": 1.0, "b": 2.0})
-    durations.add({"b": 3.0})
-    assert Durations(tmp_path).read() == {"a": 1.0, "b": 3.0}
-
-
-@pytest.mark.parametrize("text", [b"", b"\xff\xfe", b"[1]", b'{"a": "long"}', b'{"a": 1e999}', b'{"a": 1'])
-def test_durations_that_cannot_be_read_are_none(tmp_path: Path, text: bytes) -> None:
-    (tmp_path / "durations.json").write_bytes(text)
-    assert Durations(tmp_path).read() == {}
-
-
-def test_durations_that_are_not_there_are_none(tmp_path: Path) -> None:
-    assert Durations(tmp_path / "nowhere").read() == {}
-
-
-def test_durations_that_could_not_be_read_are_replaced(tmp_path: Path) -> None:
-    (tmp_path / "durations.json").write_text("garbage")
-    Durations(tmp_path).add({"a": 1.0})
-    assert Durations(tmp_path).read() == {"a": 1.0}

@@ -167,6 +167,15 @@ def test_a_file_where_nothing_changed_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "junit.xml").stat().st_ino == before
 
 
+def test_the_end_of_a_run_is_written_though_no_case_has_changed_since(tmp_path: Path) -> None:
+    run = sample_run(tmp_path, finished=False)
+    writer = JUnitWriter(run.record, tmp_path / "junit.xml")
+    writer.update(0.0)
+    run.sink = writer.on_event
+    run.finish()
+    assert '"finished" value="true"' in (tmp_path / "junit.xml").read_text()
+
+
 def test_updates_soon_after_a_write_wait(tmp_path: Path) -> None:
     run = FakeRun([PASSED])
     writer = JUnitWriter(run.record, tmp_path / "junit.xml")
@@ -227,7 +236,7 @@ def test_a_folder_that_cannot_be_written_does_not_end_a_run(tmp_path: Path) -> N
     (tmp_path / "file").touch()
     writer = JUnitWriter(FakeRun([PASSED]).record, tmp_path / "file/junit.xml")
     writer.update()
-    assert "junit.xml cannot be written: Not a directory" in writer.problem
+    assert "junit.xml cannot be written: Not a directory" in writer.problems[0]
 
 
 def test_a_problem_that_goes_away_is_forgotten(tmp_path: Path) -> None:
@@ -235,7 +244,7 @@ def test_a_problem_that_goes_away_is_forgotten(tmp_path: Path) -> None:
     writer.update(0.0)
     (tmp_path / "later").mkdir()
     writer.update(LATER)
-    assert (writer.problem, (tmp_path / "later/junit.xml").exists()) == ("", True)
+    assert (writer.problems, (tmp_path / "later/junit.xml").exists()) == ((), True)
 
 
 def test_the_end_of_a_run_tells_that_the_file_cannot_be_written(tmp_path: Path) -> None:
@@ -290,7 +299,9 @@ def wild_runs(draw: st.DrawFn) -> RunRecord:
         verdict = draw(st.sampled_from(Verdict))
         result = CaseResult(case.id, case.hash, verdict, draw(anything), seconds=1.0, attempts=attempts)
         stream.append(events.CaseFinished(time=0.0, result=result))
-    record = RunRecord(Plan(tuple(plan))).apply_all(stream)
+    record = RunRecord(Plan(tuple(plan)))
+    for event in stream:
+        record.on_event(event)
     record.started = events.RunStarted(
         time=draw(st.floats(allow_nan=False)),
         run_id=draw(anything),

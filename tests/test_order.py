@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from cp_matrix.cli.options import Request
-from cp_matrix.cli.order import ANY_SEED, Again, Ordering, arrange
 from cp_matrix.errors import UsageError
 from cp_matrix.matrix.case import Case
-from cp_matrix.plan.plan import load_plan
-from cp_matrix.record.planfile import dump
+from cp_matrix.record.planfile import dump, load_plan
+from cp_matrix.session.choose import Request
+from cp_matrix.session.order import ANY_SEED, Again, Ordering, arrange
 
 
 @pytest.fixture

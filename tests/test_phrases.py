@@ -5,7 +5,6 @@ from fake_run import MESSAGE, TRACEBACK, FakeRun
 
 from cp_matrix.record.results import CaseResult, RankError, RankResult, Verdict
 from cp_matrix.report.phrases import (
-    closing_line,
     devices,
     duration,
     headline,
@@ -68,10 +67,22 @@ def test_the_headline_is_the_failing_ranks_first_error_line() -> None:
     assert line == f"rank 1: ToleranceError: {MESSAGE.splitlines()[0]}"
 
 
-def test_without_a_known_rank_the_earliest_error_leads() -> None:
+def test_without_a_named_rank_the_reason_leads() -> None:
     records = (record_of(0, "late", 2.0), record_of(1, "early", 1.0))
     attempt = FakeRun.attempt("t[a]", Verdict.FAILED, ranks=records, reason="one rank failed")
-    assert headline(attempt) == "rank 1: ToleranceError: early"
+    assert headline(attempt) == "one rank failed"
+
+
+def test_an_error_without_words_is_still_one() -> None:
+    error = RankError("", "", "")
+    record = RankResult("t[a]", 1, 1, False, 0.0, 0.1, error)
+    attempt = FakeRun.attempt("t[a]", Verdict.FAILED, rank=1, ranks=(record,))
+    assert headline(attempt) == "rank 1: error"
+
+
+def test_without_error_and_reason_the_headline_says_how_ranks_ended() -> None:
+    attempt = FakeRun.attempt("t[a]", Verdict.CRASHED, exits={1: "exit code 3"})
+    assert headline(attempt) == "rank 1 ended by exit code 3"
 
 
 def test_the_loss_of_a_rank_leads_before_the_errors_it_caused() -> None:
@@ -99,14 +110,3 @@ def test_the_opening_says_how_much_and_how() -> None:
     run = FakeRun(["t[a]"], [("t[b]", "no")])
     run.start(batch_size="all", places=4)
     assert opening(run.record) == "1 case to run, 1 skipped; warm start, any number a world, 4 ranks at once"
-
-
-def test_the_closing_line_counts_what_was_never_run() -> None:
-    run = FakeRun(["t[a]", "t[b]", "t[c]"], [("t[d]", "no")])
-    run.start()
-    run.passes("t[a]", flaky=True)
-    run.fails("t[b]")
-    run.finish(12.34, "interrupted")
-    assert closing_line(run.record) == (
-        "1 passed, 1 failed, 0 crashed, 0 timeout, 1 skipped, 1 not run in 12.3 s; 1 flaky; interrupted"
-    )

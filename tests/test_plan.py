@@ -20,7 +20,8 @@ from cp_matrix.matrix.facts import read_facts
 from cp_matrix.matrix.loaded import LoadedMatrix
 from cp_matrix.matrix.predicates import Expression
 from cp_matrix.matrix.schema import load
-from cp_matrix.plan.plan import Plan, PlannedCase, Skip, dump, explain, load_plan, make_plan
+from cp_matrix.plan.plan import Plan, PlannedCase, Skip, explain, make_plan
+from cp_matrix.record.planfile import dump, load_plan
 
 ROWS = {f"r{index}": {"window": (None, 64, 128, 0, False)[index % 5], "heads": index} for index in range(20)}
 TEST: dict[str, Any] = {

@@ -47,6 +47,10 @@ def test_the_first_line_skips_empty_ones() -> None:
     assert first_line("\n \n\x1b[31m\n second\nthird") == "second"
 
 
+def test_the_first_line_of_blank_text_is_empty() -> None:
+    assert first_line(" \n ") == ""
+
+
 def test_lines_keep_their_indentation() -> None:
     assert printable_lines("a\n\tb\r\n  c\n\n") == ["a", "    b", "  c"]
 

@@ -9,15 +9,14 @@ from fake_run import FakeRun
 from sample_run import FAILED, PASSED, sample_run
 
 from cp_matrix.errors import RunFolderError
-from cp_matrix.plan import plan
-from cp_matrix.record import events
-from cp_matrix.record.reading import environment, load, resolve
+from cp_matrix.record import events, planfile
+from cp_matrix.record.reading import environment_as_text, load, resolve
 from cp_matrix.record.results import CaseResult, Verdict
 
 
 def save(run: FakeRun, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    plan.dump(run.record.plan, folder / "plan.json")
+    planfile.dump(run.record.plan, folder / "plan.json")
     (folder / "events.jsonl").write_bytes(b"".join(map(events.encode, run.events)))
     return folder
 
@@ -139,13 +138,13 @@ def test_the_environment_is_flat_text(tmp_path: Path) -> None:
     (tmp_path / "environment.json").write_text(
         json.dumps({"versions": {"torch": "2.13.0"}, "devices": ["cpu"], "gpu": None})
     )
-    assert environment(tmp_path) == {"versions.torch": "2.13.0", "devices": '["cpu"]'}
+    assert environment_as_text(tmp_path) == {"versions.torch": "2.13.0", "devices": '["cpu"]'}
 
 
 def test_without_an_environment_there_are_no_entries(tmp_path: Path) -> None:
-    assert environment(tmp_path) == {}
+    assert environment_as_text(tmp_path) == {}
 
 
 def test_a_broken_environment_is_said_to_be_broken(tmp_path: Path) -> None:
     (tmp_path / "environment.json").write_text("{")
-    assert "cannot be read" in environment(tmp_path)["environment"]
+    assert "cannot be read" in environment_as_text(tmp_path)["environment"]

@@ -10,9 +10,9 @@ import pytest
 from fake_trials import case, history
 
 from cp_matrix.bisect.history import History
-from cp_matrix.cli.options import Chosen, Request
 from cp_matrix.matrix.case import Case
 from cp_matrix.plan.plan import Plan, PlannedCase, Skip
+from cp_matrix.session.choose import Chosen, Request
 from cp_matrix.session.reproduce import Reproduction
 
 FAILED = dataclasses.replace(history("a", "b"), environment={"matrices": {"matrix": "m.yaml"}})

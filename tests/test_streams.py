@@ -56,7 +56,9 @@ def test_an_error_that_cannot_be_said_keeps_its_exit_code(tmp_path: Path, redire
 
 
 def test_a_file_that_is_opened_does_not_take_the_number_of_a_closed_stream(tmp_path: Path) -> None:
-    program = "from cp_matrix.cli import streams; streams.prepare(); print(open('file', 'w').fileno() > 2)"
+    program = (
+        "from cp_matrix.session import streams; streams.prepare(); print(open('file', 'w').fileno() > 2)"
+    )
     command = f'exec "$0" -c "{program}" <&- 2>&-'
     ended = subprocess.run(
         ["sh", "-c", command, sys.executable], check=False, capture_output=True, text=True, cwd=tmp_path

@@ -7,10 +7,11 @@ from sample_run import FAILED, FLAKY, attempted, failed, passed, sample_run
 
 from cp_matrix.record.results import RankError, Verdict
 from cp_matrix.report import summary
+from cp_matrix.report.closing import close
 
 
 def page(run: FakeRun, folder: Path) -> str:
-    return summary.render(run.record, folder)
+    return summary.render(close(run.record, folder=folder), folder)
 
 
 def section(text: str, title: str) -> str:
@@ -19,7 +20,7 @@ def section(text: str, title: str) -> str:
 
 def test_the_counts_add_up_to_the_cases_of_the_plan(tmp_path: Path) -> None:
     run = sample_run(tmp_path, finished=False)
-    assert sum(sum(counts.values()) for counts in summary.counts_by_test(run.record).values()) == 10
+    assert close(run.record).counts.total() == 10
 
 
 def test_the_first_lines_tell_what_came_of_the_run(tmp_path: Path) -> None:
@@ -39,7 +40,7 @@ def test_each_test_has_a_row_of_verdicts(tmp_path: Path) -> None:
 
 
 def test_a_failure_shows_the_failing_ranks_error(tmp_path: Path) -> None:
-    assert "`ValueError: wrong order [rank 1]`" in section(page(sample_run(tmp_path), tmp_path), "Failures")
+    assert "`rank 1: ValueError: wrong order`" in section(page(sample_run(tmp_path), tmp_path), "Failures")
 
 
 def test_a_failure_shows_the_command_that_runs_it_alone(tmp_path: Path) -> None:
@@ -56,7 +57,8 @@ def test_a_case_whose_id_cannot_be_typed_is_run_by_its_hash(tmp_path: Path) -> N
 
 def test_the_command_is_the_one_that_finds_the_matrix_again(tmp_path: Path) -> None:
     run = sample_run(tmp_path)
-    text = summary.render(run.record, tmp_path, lambda case: ["cp-matrix", "run", "my own.yaml", case])
+    closing = close(run.record, lambda case: ["cp-matrix", "run", "my own.yaml", case])
+    text = summary.render(closing, tmp_path)
     assert f"cp-matrix run 'my own.yaml' '{FAILED}'" in text
 
 
@@ -120,4 +122,5 @@ def test_a_bar_in_an_id_does_not_end_a_cell(tmp_path: Path) -> None:
 
 def test_the_page_is_written_into_the_run_folder(tmp_path: Path) -> None:
     run = sample_run(tmp_path)
-    assert summary.write(run.record, tmp_path).read_text() == page(run, tmp_path)
+    written = summary.write(close(run.record, folder=tmp_path), tmp_path)
+    assert written.read_text() == page(run, tmp_path)

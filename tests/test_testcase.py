@@ -15,9 +15,9 @@ from cp_matrix.report.testcase import (
     PASSED_LIMIT,
     Rendered,
     SkippedCases,
-    duration,
     pending,
     settled,
+    xml_seconds,
 )
 
 CASE = Case("reference", "ref", "suite:run", {"dtype": "float32", "window": None}, {}, 2, 60.0)
@@ -81,23 +81,23 @@ def test_each_bad_verdict_has_its_element_and_type(
 
 def test_a_failure_without_any_text_is_still_a_failure(tmp_path: Path) -> None:
     silent = failed(CASE.id, error=RankError("", "", ""))
-    assert child(render(tmp_path, Verdict.FAILED, silent), "failure").get("message") == "error [rank 1]"
+    assert child(render(tmp_path, Verdict.FAILED, silent), "failure").get("message") == "rank 1: error"
 
 
 def test_the_message_begins_with_the_failing_ranks_error_line(tmp_path: Path) -> None:
     message = child(render(tmp_path, Verdict.FAILED, failed(CASE.id)), "failure").get("message")
-    assert message == "ValueError: wrong order [rank 1]"
+    assert message == "rank 1: ValueError: wrong order"
 
 
 def test_what_was_found_out_later_follows_in_the_message(tmp_path: Path) -> None:
     rendered = render(tmp_path, Verdict.FAILED, failed(CASE.id), passed(CASE.id, 2), reason="passes alone")
-    assert child(rendered, "failure").get("message") == "ValueError: wrong order [rank 1]; passes alone"
+    assert child(rendered, "failure").get("message") == "rank 1: ValueError: wrong order; passes alone"
 
 
 def test_the_message_says_the_error_once(tmp_path: Path) -> None:
     reason = f"{failed(CASE.id).reason}; passes alone"
     rendered = render(tmp_path, Verdict.FAILED, failed(CASE.id), passed(CASE.id, 2), reason=reason)
-    assert child(rendered, "failure").get("message") == "ValueError: wrong order [rank 1]; passes alone"
+    assert child(rendered, "failure").get("message") == "rank 1: ValueError: wrong order; passes alone"
 
 
 def test_the_text_begins_with_the_failing_ranks_traceback(tmp_path: Path) -> None:
@@ -212,8 +212,8 @@ def test_a_case_without_verdict_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
 def test_what_is_no_duration_is_zero(seconds: float) -> None:
-    assert duration(seconds) == "0.000"
+    assert xml_seconds(seconds) == "0.000"
 
 
 def test_a_long_duration_is_written_in_full() -> None:
-    assert duration(1234567.8916) == "1234567.892"
+    assert xml_seconds(1234567.8916) == "1234567.892"

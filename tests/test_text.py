@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cp_matrix.report.text import cap, clean, ends, first_line, one_line
+from cp_matrix.report.text import cap, clean, ends, one_line
 
 anything = st.text(st.characters(exclude_categories=()))
 
@@ -50,14 +50,6 @@ def test_one_line_keeps_line_ends_visible() -> None:
 @given(anything, st.integers(1, 50))
 def test_one_line_is_never_longer_than_asked(text: str, limit: int) -> None:
     assert len(one_line(text, limit)) <= limit
-
-
-def test_the_first_line_is_the_first_that_is_not_blank() -> None:
-    assert first_line("\n  \n  found \nlater") == "found"
-
-
-def test_the_first_line_of_blank_text_is_empty() -> None:
-    assert first_line(" \n ") == ""
 
 
 @given(anything, st.integers(0, 400))

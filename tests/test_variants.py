@@ -8,7 +8,8 @@ import yaml
 from cp_matrix.errors import MatrixError, UsageError
 from cp_matrix.matrix.loaded import LoadedMatrix
 from cp_matrix.matrix.schema import load
-from cp_matrix.plan.plan import Plan, dump, explain, load_plan, make_plan
+from cp_matrix.plan.plan import Plan, explain, make_plan
+from cp_matrix.record.planfile import dump, load_plan
 from cp_matrix.report.testcase import class_name
 
 VARIANTS = {

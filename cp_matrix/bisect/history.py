@@ -14,9 +14,9 @@ from cp_matrix.matrix.case import Case
 from cp_matrix.plan.plan import Plan
 from cp_matrix.plan.selection import Selection, select
 from cp_matrix.record.fold import RunRecord
-from cp_matrix.record.reading import load, resolve
+from cp_matrix.record.reading import load, recorded_environment, resolve
 from cp_matrix.record.results import Attempt
-from cp_matrix.record.worlds import recorded_environment, recorded_worlds, world_spec
+from cp_matrix.record.worlds import recorded_worlds
 
 
 @dataclass(frozen=True)
@@ -103,5 +103,4 @@ def _failure(folder: Path, record: RunRecord, cases: list[Case], name: str) -> H
     by_id = {case.id: case for case in record.plan.runnable}
     world = recorded_worlds(record)[attempt.world]
     before = tuple(by_id[one.case] for one in world.attempts if one.position < attempt.position)
-    spec = world_spec(folder, attempt.world)
-    return History(folder, victim, attempt, before, spec, recorded_environment(folder), record.plan)
+    return History(folder, victim, attempt, before, world.spec, recorded_environment(folder), record.plan)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import click
 
 from cp_matrix import __version__
-from cp_matrix.cli import git_bisect, streams
 from cp_matrix.errors import EXIT_CODE_MEANINGS, CpMatrixError, ExitCode
+from cp_matrix.session import exit_status, streams
 
 #: What a shell reports for a process that wrote to a closed pipe (128 + SIGPIPE).
 CLOSED_PIPE = 141
@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words = sys.argv[1:] if arguments is None else list(arguments)
         status = _invoke(words)
         if words[:1] == ["run"]:
-            status = git_bisect.translate(status)
+            status = exit_status.under_git_bisect(status)
         sys.stdout.flush()
         return status
     except BrokenPipeError:

@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
-from cp_matrix.cli.options import Request, choose
 from cp_matrix.cli.tables import Column, Table, show
 from cp_matrix.matrix.decide import Skip
 from cp_matrix.plan.difference import Change, Difference, Kind, compare, differing_facts
 from cp_matrix.report.phrases import several
 from cp_matrix.report.printable import printable
+from cp_matrix.session.choose import Request, choose
 
 #: Ids shown of a group; --json has all.
 SHOWN = 3

@@ -9,13 +9,14 @@ from typing import Any
 
 import click
 
-from cp_matrix.cli.options import Chosen, Request, choose, selection_options
+from cp_matrix.cli.options import selection_options
 from cp_matrix.cli.plan import skip_as_dict
 from cp_matrix.cli.tables import Column, Table, show
 from cp_matrix.errors import UsageError
 from cp_matrix.matrix.case import Case
 from cp_matrix.plan.plan import Explanation, PlannedCase, explain
 from cp_matrix.report.printable import printable
+from cp_matrix.session.choose import Chosen, Request, choose
 
 #: More cases than this at once are not explained but counted.
 MOST = 10

@@ -1,30 +1,11 @@
-"""In which order cases run, how often, and in which worlds: the options of ``run`` that say so."""
+"""The options of ``run`` that say in which order cases run, how often, and in which worlds."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import random
-import secrets
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
 import click
 
-from cp_matrix.cli.options import Chosen, Request, choose
-from cp_matrix.errors import UsageError
-
-if TYPE_CHECKING:
-    from cp_matrix.mailbox import WorldSpec
-    from cp_matrix.matrix.case import Case
-    from cp_matrix.plan.plan import Plan, PlannedCase
-    from cp_matrix.run.queue import Order, Queue
-
-#: Stands for a seed that is still to be chosen.
-ANY_SEED = -1
+from cp_matrix.cli.options import options_as
+from cp_matrix.session.order import ANY_SEED, Ordering
 
 
 class ShuffleSeed(click.ParamType[int]):
@@ -43,30 +24,9 @@ class ShuffleSeed(click.ParamType[int]):
         return int(text)
 
 
-@dataclass(frozen=True)
-class Ordering:
-    """What the command line asks for."""
-
-    repeat: int | None = None
-    shuffle: int | None = None
-    until_fail: bool = False
-    in_order: bool = False
-    replay: str = ""
-
-    def __post_init__(self) -> None:
-        exact = "--in-order" if self.in_order else "--replay" if self.replay else ""
-        if exact and self.shuffle is not None:
-            raise UsageError(f"{exact} keeps an order, --shuffle changes it: use one of them")
-        if self.in_order and self.replay:
-            raise UsageError("--replay and --in-order both say what runs in which order: use one of them")
-
-    @property
-    def loops(self) -> bool:
-        """Whether run follows run until one fails."""
-        return self.until_fail and self.repeat is None
-
-
-_DECORATORS: tuple[Callable[[Any], Any], ...] = (
+order_options = options_as(
+    "ordering",
+    Ordering,
     click.option(
         "--repeat",
         type=click.IntRange(min=1),
@@ -98,136 +58,3 @@ _DECORATORS: tuple[Callable[[Any], Any], ...] = (
         help="Run what a recorded run, or one of its worlds, ran: the same lists in the same order.",
     ),
 )
-
-
-def order_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a click command these options; its callback takes them as ``ordering: Ordering``."""
-
-    @functools.wraps(command)
-    def callback(
-        repeat: int | None, shuffle: int | None, until_fail: bool, in_order: bool, replay: str, **rest: Any
-    ) -> Any:
-        return command(ordering=Ordering(repeat, shuffle, until_fail, in_order, replay), **rest)
-
-    for decorate in reversed(_DECORATORS):
-        callback = decorate(callback)
-    return callback
-
-
-@dataclass(frozen=True)
-class Arranged:
-    """Cases in the order they are to run.
-
-    Attributes:
-        shuffled: the runnable cases in an order that was asked for; None for the plan's.
-        lists: what each world is to run, in its order; None for batches.
-        notices: what the person should know of it.
-        noted: what the run's record should know of it.
-        spec: what the replayed world was started with, if one is replayed.
-    """
-
-    chosen: Chosen
-    shuffled: tuple[Case, ...] | None = None
-    lists: tuple[Sequence[Case], ...] | None = None
-    notices: tuple[str, ...] = ()
-    noted: Mapping[str, Any] = field(default_factory=dict)
-    spec: WorldSpec | None = None
-
-    def queue(self, order: Order, batch_size: float) -> Queue:
-        """What is to run, as batches."""
-        from cp_matrix.run.queue import Queue
-
-        if self.lists is not None:
-            return Queue.in_sequence(self.lists, order)
-        if self.shuffled is not None:
-            # Without durations a queue keeps the order it is given.
-            return Queue.of(self.shuffled, batch_size, dataclasses.replace(order, seconds={}))
-        return Queue.of(self.chosen.plan.runnable, batch_size, order)
-
-
-def arrange(request: Request, ordering: Ordering, reports: Path) -> Arranged:
-    """Choose cases and put them into the order asked for.
-
-    Raises:
-        CpMatrixError: see `choose` and `choose_replay`; or the options do not fit the cases.
-    """
-    if ordering.replay:
-        from cp_matrix.session.recorded import choose_replay
-
-        replay = choose_replay(request, ordering.replay, reports)
-        noted = {"replay": ordering.replay, "matrices": dict(replay.matrices)}
-        arranged = _in_sequence(replay.chosen, replay.lists, ordering.repeat or 1)
-        return dataclasses.replace(arranged, noted={**arranged.noted, **noted}, spec=replay.spec)
-    chosen = choose(request)
-    if ordering.in_order:
-        return _in_sequence(chosen, [_named(chosen, request)], ordering.repeat or 1)
-    if ordering.repeat is None and ordering.shuffle is None:
-        return Arranged(chosen)
-    return _rounds(chosen, ordering)
-
-
-def _named(chosen: Chosen, request: Request) -> list[Case]:
-    from cp_matrix.matrix import find
-    from cp_matrix.plan.selection import Selection, select
-
-    words = find.sort_words(request.words).cases
-    if not words:
-        raise UsageError("--in-order needs the names of cases, in the order they are to run")
-    skipped = {planned.case.id: planned.skip for planned in chosen.plan.cases if planned.skip is not None}
-    named = [planned.case for word in words for planned in select(chosen.plan, Selection((word,))).cases]
-    for case in named:
-        if (skip := skipped.get(case.id)) is not None:
-            raise UsageError(f"{case.id} cannot run here: {skip.reason}", hint="See: cp-matrix explain")
-    return named
-
-
-def _in_sequence(chosen: Chosen, lists: Sequence[Sequence[Case]], repeat: int) -> Arranged:
-    """Each list in a world of its own, ``repeat`` times."""
-    again = Again()
-    numbered = [again.number(cases) for _ in range(repeat) for cases in lists]
-    plan = _plan([case for cases in numbered for case in cases])
-    noted = {"order": {"repeat": repeat, "lists": len(lists)}}
-    lists = tuple(numbered)
-    return Arranged(dataclasses.replace(chosen, plan=plan), lists=lists, noted=noted)
-
-
-def _rounds(chosen: Chosen, ordering: Ordering) -> Arranged:
-    repeat, seed = ordering.repeat or 1, ordering.shuffle
-    notices: tuple[str, ...] = ()
-    if seed == ANY_SEED:
-        seed = secrets.randbelow(2**32)
-    again = Again()
-    rounds = [again.number(chosen.plan.runnable) for _ in range(repeat)]
-    skipped = [planned for planned in chosen.plan.cases if planned.skip is not None]
-    plan = chosen.plan if repeat == 1 else _plan([case for cases in rounds for case in cases], skipped)
-    noted = {"order": {"repeat": repeat, "shuffle": seed}}
-    chosen = dataclasses.replace(chosen, plan=plan)
-    if seed is None:
-        return Arranged(chosen, noted=noted)
-    notices = (f"cases in random order: --shuffle {seed} gives it again",)
-    numbers = random.Random(seed)
-    shuffled = [case for cases in rounds for case in numbers.sample(cases, len(cases))]
-    return Arranged(chosen, tuple(shuffled), notices=notices, noted=noted)
-
-
-class Again:
-    """Numbers the repetitions of cases."""
-
-    def __init__(self) -> None:
-        self._seen: Counter[tuple[str, str]] = Counter()
-
-    def number(self, cases: Iterable[Case]) -> list[Case]:
-        """These cases, each as a repetition of those before, also of earlier calls."""
-        numbered = []
-        for case in cases:
-            first = case if case.repetition == 1 else dataclasses.replace(case, repetition=1)
-            self._seen[first.matrix, first.id] += 1
-            count = self._seen[first.matrix, first.id]
-            numbered.append(first if count == 1 else dataclasses.replace(first, repetition=count))
-        return numbered
-
-
-def _plan(cases: Iterable[Case], skipped: Iterable[PlannedCase] = ()) -> Plan:
-    from cp_matrix.plan.plan import Plan, PlannedCase
-
-    return Plan((*map(PlannedCase, cases), *skipped))

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from cp_matrix.cli.options import Chosen, Request, choose, selection_options
+from cp_matrix.cli.options import selection_options
 from cp_matrix.cli.tables import Column, Table, show
 from cp_matrix.cli.values import BatchSize
 from cp_matrix.matrix.case import id_suffix
@@ -20,6 +20,7 @@ from cp_matrix.plan.plan import Plan, PlannedCase, Skip
 from cp_matrix.report.phrases import several
 from cp_matrix.report.printable import printable
 from cp_matrix.run.queue import Queue
+from cp_matrix.session.choose import Chosen, Request, choose
 
 _COUNTED = ("cases", "run", "skipped", "unknown")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from cp_matrix.cli.options import RanksPerGpu, Request, load_matrices, machine_of
+from cp_matrix.cli.options import RanksPerGpu
 from cp_matrix.cli.tables import Column, Table, show
 from cp_matrix.cli.values import OutputFile
 from cp_matrix.facts.probe import Device
@@ -19,6 +19,7 @@ from cp_matrix.matrix import find
 from cp_matrix.matrix.query import Answer, QueryFailedError, Question
 from cp_matrix.report.phrases import several
 from cp_matrix.report.printable import printable
+from cp_matrix.session.choose import Request, load_matrices, machine_of
 
 Given = Mapping[Question, "Answer | QueryFailedError"]
 

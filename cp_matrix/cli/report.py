@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ from cp_matrix.record.reading import load, resolve
 from cp_matrix.record.rerun import recorded_rerun
 from cp_matrix.record.results import Verdict
 from cp_matrix.report import summary
-from cp_matrix.report.details import error_line
-from cp_matrix.report.first_failure import deciding
+from cp_matrix.report.closing import Closing, Concluded, close, concluded
 from cp_matrix.report.junit import JUnitWriter
+from cp_matrix.report.phrases import headline
 from cp_matrix.report.printable import printable
 from cp_matrix.report.text import one_line
 
@@ -39,43 +40,50 @@ def command(run: str, junit: Path | None, as_json: bool) -> None:
     """
     folder = resolve(run)
     record = load(folder)
-    written = _write(record, folder, junit)
+    closing = close(record, recorded_rerun(folder), folder)
+    written = _write(record, closing, folder, junit)
     if as_json:
-        click.echo(json.dumps(as_dict(record, folder, written), indent=2))
+        click.echo(json.dumps(as_dict(closing, folder, written), indent=2))
         return
-    click.echo(_closing_line(record))
+    end = "" if closing.finished is not None else "; the run has not finished"
+    click.echo(f"{summary.counted(closing.counts)}{end}")
     for path in written:
         click.echo(str(path))
-    for notice in record.notices:
+    for notice in closing.notices:
         click.echo(printable(notice), err=True)
 
 
-def as_dict(record: RunRecord, folder: Path, reports: list[Path]) -> dict[str, Any]:
+def as_dict(closing: Closing, folder: Path, reports: list[Path]) -> dict[str, Any]:
     """What ``--json`` prints. Counts include ``no verdict`` where a run was killed."""
-    started, finished = record.started, record.finished
+    started, finished = closing.started, closing.finished
     return {
         "run": one_line(started.run_id) if started is not None else folder.resolve().name,
         "folder": one_line(str(folder)),
         "finished": finished is not None,
         "exit_code": finished.exit_code if finished is not None else None,
         "seconds": finished.seconds if finished is not None else None,
-        "expanded": len(record.plan.cases),
-        "counts": _counts(record),
-        "tests": {one_line(test): dict(counts) for test, counts in summary.counts_by_test(record).items()},
-        "failures": _failures(record),
-        "flaky": [one_line(result.case) for result in record.results.values() if result.flaky],
-        "notices": [one_line(notice) for notice in record.notices],
+        "expanded": closing.counts.total(),
+        "counts": dict.fromkeys(map(summary.column, Verdict), 0) | _named(closing.counts),
+        "tests": {
+            one_line(f"{matrix}.{test}"): _named(counts) for (matrix, test), counts in closing.by_test.items()
+        },
+        "failures": [
+            *map(_failure, closing.failures),
+            *(_failure(concluded(result, ())) for result in closing.not_run),
+        ],
+        "flaky": [one_line(one.result.case) for one in closing.flaky],
+        "notices": [one_line(notice) for notice in closing.notices],
         "reports": [one_line(str(path)) for path in reports],
     }
 
 
-def _write(record: RunRecord, folder: Path, junit: Path | None) -> list[Path]:
+def _write(record: RunRecord, closing: Closing, folder: Path, junit: Path | None) -> list[Path]:
     path = folder / "junit.xml" if junit is None else junit
     try:
         if junit is not None:
             junit.parent.mkdir(parents=True, exist_ok=True)
         JUnitWriter(record, path, folder).finish()
-        return [path] if junit is not None else [path, summary.write(record, folder, recorded_rerun(folder))]
+        return [path] if junit is not None else [path, summary.write(closing, folder)]
     except OSError as error:
         raise RunFolderError(
             f"the reports cannot be written: {error.strerror or error}",
@@ -84,33 +92,17 @@ def _write(record: RunRecord, folder: Path, junit: Path | None) -> list[Path]:
         ) from error
 
 
-def _counts(record: RunRecord) -> dict[str, int]:
-    counts = {verdict.value: 0 for verdict in Verdict}
-    for of_test in summary.counts_by_test(record).values():
-        for name, count in of_test.items():
-            counts[name] = counts.get(name, 0) + count
-    return counts
+def _named(counts: Counter[Verdict | None]) -> dict[str, int]:
+    return {summary.column(verdict): count for verdict, count in counts.items()}
 
 
-def _closing_line(record: RunRecord) -> str:
-    line = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in _counts(record).items() if count)
-    end = "" if record.finished is not None else "; the run has not finished"
-    return f"{line or 'no cases'}{end}"
-
-
-def _failures(record: RunRecord) -> list[dict[str, Any]]:
-    found = []
-    for result in record.results.values():
-        if result.verdict.is_bad:
-            attempt = deciding(result, record.attempts_of(result.case))
-            found.append(
-                {
-                    "case": one_line(result.case),
-                    "hash": result.hash,
-                    "verdict": result.verdict.value,
-                    "error": error_line(attempt) if attempt is not None else one_line(result.reason),
-                    "rank": attempt.rank if attempt is not None else None,
-                    "attempts": len(record.attempts_of(result.case)),
-                }
-            )
-    return found
+def _failure(one: Concluded) -> dict[str, Any]:
+    result, attempt = one.result, one.attempt
+    return {
+        "case": one_line(result.case),
+        "hash": result.hash,
+        "verdict": result.verdict.value,
+        "error": headline(attempt) if attempt is not None else one_line(result.reason),
+        "rank": attempt.rank if attempt is not None else None,
+        "attempts": len(one.attempts),
+    }

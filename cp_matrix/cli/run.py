@@ -7,13 +7,12 @@ from pathlib import Path
 
 import click
 
-from cp_matrix.cli.options import Request, selection_options
-from cp_matrix.cli.options import import_path as suite_path
-from cp_matrix.cli.order import Ordering, arrange, order_options
+from cp_matrix.cli.options import selection_options
+from cp_matrix.cli.order import order_options
 from cp_matrix.cli.values import BatchSize, OutputFile, Seconds, grace_option, jobs_option, timeout_option
-from cp_matrix.errors import CpMatrixError, ExitCode, UsageError
-from cp_matrix.session.session import Session
-from cp_matrix.session.suite_check import check_folders, check_suite
+from cp_matrix.errors import UsageError
+from cp_matrix.session.choose import Request
+from cp_matrix.session.order import Ordering, arrange
 
 
 @click.command("run")
@@ -131,30 +130,20 @@ def command(
     from cp_matrix.mailbox import AfterFailure, Isolation
     from cp_matrix.run.options import Options
     from cp_matrix.run.policy import Limits, Rules
+    from cp_matrix.session.before import check_coverage, check_suites, import_paths
+    from cp_matrix.session.session import Session
 
     if request.profile is not None:
         raise UsageError("--profile is for planning", hint="Cases run on this machine only: cp-matrix plan.")
     began = time.monotonic()
     arranged = arrange(request, ordering, out)
     chosen, spec = arranged.chosen, arranged.spec
-    runnable = len(chosen.plan.runnable)
-    import_path = {matrix.name: suite_path([matrix]) for matrix in chosen.matrices}
-    if spec is not None:
-        import_path = {case.matrix: spec.import_path for case in chosen.plan.runnable}
+    folders = arranged.import_path or import_paths(chosen)
     if spec is not None:
         seed = seed if _was_typed("seed") else spec.seed
         isolation = isolation if _was_typed("isolation") else spec.isolation.value
-    for suite, matrix in sorted({(case.suite, case.matrix) for case in chosen.plan.runnable}):
-        check_folders(import_path[matrix])
-        check_suite(suite, import_path[matrix])
-    if expect is not None and runnable != expect:
-        raise CoverageError(
-            f"{runnable} cases can run here, --expect says {expect}", hint="See: cp-matrix plan"
-        )
-    if min_run is not None and runnable < min_run:
-        raise CoverageError(
-            f"{runnable} cases can run here, --min-run asks for {min_run}", hint="See: cp-matrix plan"
-        )
+    check_suites(folders)
+    check_coverage(chosen.plan, expect, min_run)
     options = Options(
         batch_size=batch_size,
         start=start,
@@ -165,7 +154,7 @@ def command(
         timeout=timeout,
         start_timeout=start_timeout,
         seed=seed,
-        import_path=import_path,
+        import_path=folders,
         isolation=Isolation(isolation),
         after_failure=AfterFailure(after_failure),
     )
@@ -181,9 +170,3 @@ def command(
 def _was_typed(option: str) -> bool:
     source = click.get_current_context().get_parameter_source(option)
     return source is click.core.ParameterSource.COMMANDLINE
-
-
-class CoverageError(CpMatrixError):
-    """Fewer or other cases run than were asked for."""
-
-    exit_code = ExitCode.COVERAGE

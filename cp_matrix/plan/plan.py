@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, overload
 
 from cp_matrix.errors import MatrixError, UsageError
@@ -30,9 +29,7 @@ __all__ = [
     "PlannedCase",
     "RuleOutcome",
     "Skip",
-    "dump",
     "explain",
-    "load_plan",
     "make_plan",
     "settle",
 ]
@@ -263,17 +260,3 @@ def _refuse_equal_hashes(decisions: Iterable[Decisions]) -> None:
             if other != ids[position]:
                 message = f"the cases {other} and {ids[position]} have the same hash {digest}"
                 raise MatrixError(message, where=decided.grid.test.where, hint="rename one of the tests")
-
-
-def dump(plan: Plan, path: Path) -> None:
-    """Write a plan as ``plan.json``; see `cp_matrix.record.planfile.dump`."""
-    from cp_matrix.record.planfile import dump as write
-
-    write(plan, path)
-
-
-def load_plan(path: Path) -> Plan:
-    """Read ``plan.json``; see `cp_matrix.record.planfile.load_plan`."""
-    from cp_matrix.record.planfile import load_plan as load
-
-    return load(path)

@@ -97,6 +97,8 @@ class RunFinished(_Event, frozen=True, kw_only=True, tag="run_finished"):
     seconds: float
     #: Empty, or why the run ended early ("interrupted", "--maxfail 1 reached", ...).
     reason: str = ""
+    #: Processes of the run that do not die.
+    left: tuple[str, ...] = ()
 
 
 Event = Union[

@@ -6,11 +6,12 @@ Every consumer (console, JUnit, summary) reads this one record; none keeps a tru
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from cp_matrix.mailbox import WorldSpec
 from cp_matrix.plan.plan import Plan
 from cp_matrix.record import events
+from cp_matrix.record.consumer import Consumer
 from cp_matrix.record.results import Attempt, CaseResult, Verdict
 
 
@@ -29,7 +30,7 @@ class LiveWorld:
 
 
 @dataclass
-class RunRecord:
+class RunRecord(Consumer):
     """The state of a run after the events applied so far."""
 
     plan: Plan
@@ -41,15 +42,16 @@ class RunRecord:
     attempts: dict[str, list[Attempt]] = field(default_factory=dict)
     worlds: dict[str, LiveWorld] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
-    launches: int = 0
+    #: What each world was started with, in the order of their starts, also of those that are gone.
+    specs: dict[str, WorldSpec] = field(default_factory=dict)
 
-    def apply(self, event: events.Event) -> None:
+    def on_event(self, event: events.Event) -> None:
         """Take one event into account."""
         match event:
             case events.RunStarted():
                 self.started = event
             case events.WorldStarted():
-                self.launches += 1
+                self.specs[event.world] = event.spec
                 self.worlds[event.world] = LiveWorld(event.world, event.devices, event.spec.start, event.time)
             case events.WorldReady():
                 if (ready := self.worlds.get(event.world)) is not None:
@@ -70,12 +72,6 @@ class RunRecord:
                 self.notices.append(event.message)
             case events.RunFinished():
                 self.finished = event
-
-    def apply_all(self, stream: Iterable[events.Event]) -> RunRecord:
-        """Fold a whole stream; returns itself."""
-        for event in stream:
-            self.apply(event)
-        return self
 
     def attempts_of(self, case: str) -> tuple[Attempt, ...]:
         """The attempts at a case in order, from its result or, where that has none, from the events."""

@@ -27,10 +27,10 @@ import msgspec
 
 from cp_matrix.errors import ExitCode, RunFolderError
 from cp_matrix.mailbox import write_atomically
-from cp_matrix.plan import plan
 from cp_matrix.plan.plan import Plan
-from cp_matrix.record import events
-from cp_matrix.record.results import CaseResult
+from cp_matrix.record import events, planfile
+from cp_matrix.record.consumer import Consumer
+from cp_matrix.record.results import Attempt, CaseResult
 
 
 class RunFolderLostError(RunFolderError):
@@ -39,19 +39,20 @@ class RunFolderLostError(RunFolderError):
     exit_code = ExitCode.INTERNAL
 
 
-class RunFolder:
-    """A run folder that is being written."""
+class RunFolder(Consumer):
+    """A run folder that is being written: the journal of a run."""
 
     def __init__(self, path: Path, events_file: IO[bytes]) -> None:
         self.path = path
         self._events = events_file
+        self._attempts: dict[str, list[Attempt]] = {}
 
     @property
     def run_id(self) -> str:
         return self.path.name
 
     @classmethod
-    def create(cls, reports: Path, the_plan: Plan, environment: Mapping[str, Any]) -> RunFolder:
+    def create(cls, reports: Path, plan: Plan, environment: Mapping[str, Any]) -> RunFolder:
         """Make the folder, with the plan and the environment in it, and point ``latest`` at it.
 
         Raises:
@@ -75,7 +76,7 @@ class RunFolder:
         try:
             for part in ("results", "logs", "worlds"):
                 (path / part).mkdir(parents=True)
-            plan.dump(the_plan, path / "plan.json")
+            planfile.dump(plan, path / "plan.json")
             write_atomically(
                 path / "environment.json", json.dumps(environment, indent=2, default=str).encode()
             )
@@ -89,12 +90,19 @@ class RunFolder:
             ) from error
         return cls(path, events_file)
 
-    def append(self, event: events.Event) -> None:
-        """Write one event.
+    def on_event(self, event: events.Event) -> None:
+        """Write an event down; of the last one of a case, first its result with all attempts.
 
         Raises:
             RunFolderLostError: it cannot be written.
         """
+        match event:
+            case events.AttemptFinished(attempt=attempt):
+                self._attempts.setdefault(attempt.case, []).append(attempt)
+            case events.CaseFinished(result=result):
+                self._put_result(result)
+            case _:
+                pass
         data = events.encode(event)
         try:
             written = self._events.write(data)
@@ -103,14 +111,10 @@ class RunFolder:
         if written != len(data):
             raise self._lost(OSError(f"only {written} of {len(data)} bytes were written"))
 
-    def put_result(self, result: CaseResult) -> None:
-        """Write the verdict of one case.
-
-        Raises:
-            RunFolderLostError: it cannot be written.
-        """
+    def _put_result(self, result: CaseResult) -> None:
+        whole = msgspec.structs.replace(result, attempts=tuple(self._attempts.pop(result.case, ())))
         with self.needed():
-            write_atomically(self.path / "results" / f"{result.hash}.json", msgspec.json.encode(result))
+            write_atomically(self.path / "results" / f"{result.hash}.json", msgspec.json.encode(whole))
 
     @contextmanager
     def needed(self) -> Iterator[None]:
@@ -156,25 +160,3 @@ def _point_latest(reports: Path, name: str) -> None:
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(name, target_is_directory=True)
     temporary.replace(reports / "latest")
-
-
-class Durations:
-    """How long cases took in earlier runs of these reports: seconds by case hash."""
-
-    def __init__(self, reports: Path) -> None:
-        self._path = reports / "durations.json"
-
-    def read(self) -> dict[str, float]:
-        """Empty where there are none, or where they cannot be read: they only order the work."""
-        try:
-            return msgspec.json.decode(self._path.read_bytes(), type=dict[str, float])
-        except (OSError, msgspec.MsgspecError):
-            return {}
-
-    def add(self, seconds: Mapping[str, float]) -> None:
-        """Remember these, beside those of other cases.
-
-        Raises:
-            OSError: they cannot be written.
-        """
-        write_atomically(self._path, msgspec.json.encode(self.read() | dict(seconds)))

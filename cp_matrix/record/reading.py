@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from cp_matrix.errors import RunFolderError
-from cp_matrix.plan.plan import load_plan
 from cp_matrix.record import events
 from cp_matrix.record.fold import RunRecord
+from cp_matrix.record.planfile import load_plan
 from cp_matrix.record.results import CaseResult
 
 #: Where runs are written unless told otherwise.
@@ -49,24 +50,38 @@ def load(folder: Path) -> RunRecord:
         RunFolderError: the plan or an event cannot be read.
     """
     record = RunRecord(load_plan(folder / "plan.json"))
-    record.apply_all(_events(folder / "events.jsonl"))
+    for event in _events(folder / "events.jsonl"):
+        record.on_event(event)
     _add_missing_results(record, folder / "results")
     return record
 
 
-def environment(folder: Path) -> dict[str, str]:
-    """``environment.json`` as flat text, ``versions.torch`` style; empty where there is none."""
+def recorded_environment(folder: Path) -> Mapping[str, Any]:
+    """``environment.json`` of a run; empty where there is none.
+
+    Raises:
+        RunFolderError: it cannot be read.
+    """
+    path = folder / "environment.json"
     try:
-        found = json.loads((folder / "environment.json").read_bytes())
+        found = json.loads(path.read_bytes())
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        return {"environment": f"environment.json cannot be read: {error}"}
-    return dict(_flat("", found)) if isinstance(found, dict) else {}
+        raise RunFolderError(f"cannot be read: {error}", where=str(path)) from error
+    return found if isinstance(found, dict) else {}
+
+
+def environment_as_text(folder: Path) -> dict[str, str]:
+    """``environment.json`` as flat text, ``versions.torch`` style; empty where there is none."""
+    try:
+        return dict(_flat("", recorded_environment(folder)))
+    except RunFolderError as error:
+        return {"environment": f"environment.json {error.message}"}
 
 
 def _flat(prefix: str, value: object) -> Iterator[tuple[str, str]]:
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         for key, item in value.items():
             yield from _flat(f"{prefix}.{key}" if prefix else str(key), item)
     elif value is not None:

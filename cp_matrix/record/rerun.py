@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from cp_matrix.record.worlds import recorded_environment
+from cp_matrix.record.reading import recorded_environment
 
 #: How the ids of repetitions end; each of them runs the same case.
 _REPETITION = re.compile(r"(\](?:@\w+)?)#\d+$")

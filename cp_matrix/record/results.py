@@ -5,12 +5,12 @@ These are plain immutable records: ranks write them, the driver reads them, repo
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 import msgspec
 
 
-class Verdict(str, Enum):
+class Verdict(StrEnum):
     """Every expanded case ends in exactly one of these."""
 
     PASSED = "passed"

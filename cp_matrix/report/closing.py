@@ -1,231 +1,179 @@
-"""What is shown when a run is over: tables, then each failure, then the sum in one line."""
+"""What came of a run, put together once: the terminal, the summary and ``--json`` only show it."""
 
 from __future__ import annotations
 
-import textwrap
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from rich.cells import cell_len
-from rich.text import Text
-
-from cp_matrix.matrix.case import Case
+from cp_matrix.record import events
 from cp_matrix.record.fold import RunRecord
-from cp_matrix.record.results import CaseResult, Verdict
-from cp_matrix.report.failure import Command, failure
-from cp_matrix.report.phrases import (
-    STYLES,
-    closing_line,
-    duration,
-    final_counts,
-    headline,
-    several,
-    why,
-    word,
-)
-from cp_matrix.report.printable import cut_end, cut_middle, first_line, pad, printable
+from cp_matrix.record.rerun import Rerun, bisect_command
+from cp_matrix.record.results import Attempt, CaseResult, RankResult, Verdict
+from cp_matrix.report.first_failure import culprit, deciding, found_later, passes_alone
+from cp_matrix.report.phrases import STYLES, word
+from cp_matrix.report.printable import first_line, printable
 
-#: How much of each list is shown; the rest is counted.
-TESTS = 30
-REASONS = 8
-SLOWEST = 5
-FLAKY = 10
-LEAKS = 10
-FAILURES = 10
-SHORT_FAILURES = 20
-#: Characters of a reason.
-REASON_LIMIT = 300
+#: Makes the command line that runs one case alone, from its id or hash.
+Command = Callable[[str], Sequence[str]]
+_ALONE = Rerun()
 
 
-def closing(
-    record: RunRecord,
-    *,
-    command: Command,
-    folder: Path | None = None,
-    width: int | None = None,
-) -> list[Text]:
-    """The end of a run as lines, to be printed unwrapped.
+@dataclass(frozen=True)
+class Concluded:
+    """A case with its result and what it rests on.
+
+    Attributes:
+        attempts: all of them, in order.
+        attempt: the one that explains the result, if any was made.
+        first: the record of the rank that failed first, where its error explains the attempt.
+        later: what was found out after that attempt, on one line or empty.
+        again: the command line that runs the case alone.
+        why: the command line that finds out which earlier case is to blame; empty where none is.
+    """
+
+    result: CaseResult
+    attempts: tuple[Attempt, ...]
+    attempt: Attempt | None
+    first: RankResult | None
+    later: str
+    again: str
+    why: str
+
+    @property
+    def bad_attempts(self) -> tuple[Attempt, ...]:
+        return tuple(attempt for attempt in self.attempts if attempt.outcome.is_bad)
+
+
+@dataclass(frozen=True)
+class Closing:
+    """A run as it stands when it is told of.
+
+    Attributes:
+        by_test: for each (matrix, test[@variant]) in plan order how many cases have each verdict, or None.
+        reasons: how many cases each reason skips.
+        not_run: results of cases that were not run.
+        without_verdict: ids of cases that have none: the run was killed, or goes on.
+        slowest: results of cases that ran, the slowest first.
+        flaky: cases that passed only when tried again.
+        leaks: what cases left behind, by case.
+        failures: cases that failed, crashed or timed out, in the order they ended.
+        left: processes that do not die.
+        worlds: how many were started.
+    """
+
+    started: events.RunStarted | None
+    finished: events.RunFinished | None
+    by_test: Mapping[tuple[str, str], Counter[Verdict | None]]
+    reasons: Counter[str]
+    not_run: tuple[CaseResult, ...]
+    without_verdict: tuple[str, ...]
+    slowest: tuple[CaseResult, ...]
+    flaky: tuple[Concluded, ...]
+    leaks: Mapping[str, tuple[str, ...]]
+    failures: tuple[Concluded, ...]
+    notices: tuple[str, ...]
+    left: tuple[str, ...]
+    worlds: int
+
+    @cached_property
+    def counts(self) -> Counter[Verdict | None]:
+        """All expanded cases; None counts those without a verdict."""
+        return sum(self.by_test.values(), Counter())
+
+    @cached_property
+    def not_run_reasons(self) -> Counter[str]:
+        return Counter(first_line(result.reason) or "no reason was given" for result in self.not_run)
+
+    @property
+    def leaks_are_kept(self) -> bool:
+        """Whether what cases left behind met the next ones."""
+        return self.started is not None and self.started.isolation == "off"
+
+    @property
+    def line(self) -> str:
+        """The last line of a run. Its format is stable::
+
+            40 passed, 0 failed, 0 crashed, 0 timeout, 120 skipped, 0 not run in 12.3 s
+
+        followed, where they apply, by ``; 2 flaky`` and by ``; `` and why the run ended early. What has no
+        verdict was not run.
+        """
+        counts = settled(self.counts)
+        line = ", ".join(f"{counts[verdict]} {word(verdict)}" for verdict in STYLES)
+        if self.finished is not None:
+            line += f" in {self.finished.seconds:.1f} s"
+        if self.flaky:
+            line += f"; {len(self.flaky)} flaky"
+        if self.finished is not None and self.finished.reason:
+            line += f"; {first_line(self.finished.reason)}"
+        return line
+
+
+def settled(counts: Counter[Verdict | None]) -> Counter[Verdict]:
+    """Counts of a run that is over: what has no verdict was not run."""
+    found = Counter({verdict: count for verdict, count in counts.items() if verdict is not None})
+    found[Verdict.NOT_RUN] += counts[None]
+    return found
+
+
+def concluded(
+    result: CaseResult, attempts: Sequence[Attempt], command: Command = _ALONE, folder: Path | None = None
+) -> Concluded:
+    """What is told of one case; see `close` for ``command`` and ``folder``."""
+    attempt = deciding(result, attempts)
+    # An id that cannot be shown as it is cannot be typed either.
+    name = result.case if printable(result.case) == result.case else result.hash
+    return Concluded(
+        result,
+        tuple(attempts),
+        attempt,
+        None if attempt is None else culprit(attempt),
+        "" if attempt is None else found_later(result, attempt),
+        shlex.join(command(name)),
+        bisect_command(name, folder) if passes_alone(result, attempts) else "",
+    )
+
+
+def close(record: RunRecord, command: Command = _ALONE, folder: Path | None = None) -> Closing:
+    """Put together what is known of a run.
 
     Args:
-        record: the whole run.
-        command: the command that runs one case alone, quoted for a shell, from its id or hash.
-        folder: the run folder, which the paths of logs are shown below.
-        width: the terminal's width in cells; None, for plain output, cuts nothing.
+        command: makes the command line for a case; as if the default matrices had been run without it.
+        folder: the run folder as commands should name it.
     """
-    cases = {case.id: case for case in record.plan.runnable}
-    sections = [
-        _tests(record, width),
-        _reasons("skipped because", record.plan.reasons, "cp-matrix plan", width),
-        _reasons("not run because", _not_run(record), "see junit.xml", width),
-        _slowest(record, width),
-        _flaky(record, width),
-        _leaks(record, width),
-        *_failures(record, cases, command, folder, width),
-        [*_place(folder), *_sum(record, width)],
-    ]
-    lines: list[Text] = []
-    for section in filter(None, sections):
-        lines += [Text(), *section]
-    return lines
-
-
-def _place(folder: Path | None) -> list[Text]:
-    return [] if folder is None else [Text(f"report: {folder}", style="dim")]
-
-
-def _sum(record: RunRecord, width: int | None) -> list[Text]:
-    text = closing_line(record)
-    lines = [Text(line) for line in ([text] if width is None else textwrap.wrap(text, width))]
-    for verdict, count in final_counts(record).items():
-        if count:
-            for line in lines:
-                line.highlight_words([f"{count} {word(verdict)}"], STYLES[verdict])
-    return lines
-
-
-def _tests(record: RunRecord, width: int | None) -> list[Text]:
-    several_matrices = len({planned.case.matrix for planned in record.plan.cases}) > 1
-
-    def name(case: Case) -> str:
-        return printable(f"{case.matrix}: {case.group}" if several_matrices else case.group)
-
-    counts: defaultdict[str, Counter[Verdict]] = defaultdict(Counter)
+    results = record.results
+    by_test: dict[tuple[str, str], Counter[Verdict | None]] = {}
     for planned in record.plan.cases:
-        if planned.skip is not None:
-            counts[name(planned.case)][Verdict.SKIPPED] += 1
-        else:
-            result = record.results.get(planned.case.id)
-            counts[name(planned.case)][result.verdict if result else Verdict.NOT_RUN] += 1
-    verdicts = [verdict for verdict in STYLES if any(row[verdict] for row in counts.values())]
-    columns = [max(len(word(verdict)), 6) + 2 for verdict in verdicts]
-    label = _label_width(counts, width, sum(columns) + 8)
-
-    lines = [Text(pad("test", label), style="bold")]
-    for verdict, column in zip(verdicts, columns, strict=True):
-        lines[0].append(f"{word(verdict):>{column}}")
-    lines[0].append(f"{'total':>8}")
-    for test in list(counts)[:TESTS]:
-        line = Text(pad(cut_middle(test, label), label))
-        for verdict, column in zip(verdicts, columns, strict=True):
-            count = counts[test][verdict]
-            line.append(f"{count or '-':>{column}}", style=STYLES[verdict] if count else "dim")
-        lines.append(line.append(f"{counts[test].total():>8}"))
-    if len(counts) > TESTS:
-        lines.append(Text(f"and {len(counts) - TESTS} more tests", style="dim"))
-    return lines
-
-
-def _not_run(record: RunRecord) -> Counter[str]:
-    results = [result for result in record.results.values() if result.verdict is Verdict.NOT_RUN]
-    return Counter(first_line(result.reason) or "no reason was given" for result in results)
-
-
-def _reasons(title: str, counts: Counter[str], more: str, width: int | None) -> list[Text]:
-    reasons = counts.most_common()
-    if not reasons:
-        return []
-    lines = [_title(title)]
-    for reason, count in reasons[:REASONS]:
-        lines += _wrapped(f"{count:>7}", printable(reason, REASON_LIMIT), width)
-    if rest := reasons[REASONS:]:
-        hidden = several(sum(count for _, count in rest), "case")
-        text = f"         and {several(len(rest), 'more reason')} ({hidden}): {more}"
-        lines.append(Text(cut_end(text, width), style="dim"))
-    return lines
-
-
-def _slowest(record: RunRecord, width: int | None) -> list[Text]:
-    ran = [result for result in record.results.values() if record.attempts.get(result.case)]
-    ran.sort(key=lambda result: result.seconds, reverse=True)
-    if len(ran) < 2:
-        return []
-    rows = [(f"{duration(result.seconds):>7}", result.case) for result in ran[:SLOWEST]]
-    return [_title("slowest"), *_rows(rows, width, cut_middle)]
-
-
-def _flaky(record: RunRecord, width: int | None) -> list[Text]:
-    flaky = [result for result in record.results.values() if result.flaky]
-    lines = [_title(f"flaky: {several(len(flaky), 'case')} passed only when tried again")] if flaky else []
-    for result in flaky[:FLAKY]:
-        lines.append(_entry(result, width))
-        for attempt in record.attempts.get(result.case, []):
-            if attempt.outcome.is_bad:
-                text = f"attempt {attempt.number} {word(attempt.outcome)}: {headline(attempt)}"
-                lines.append(Text("    " + cut_end(text, _less(width, 4)), style="dim"))
-    return lines + _more(len(flaky) - FLAKY)
-
-
-def _leaks(record: RunRecord, width: int | None) -> list[Text]:
-    cases: defaultdict[str, dict[str, None]] = defaultdict(dict)
-    for case, attempts in record.attempts.items():
-        for leak in (leak for attempt in attempts for rank in attempt.ranks for leak in rank.leaks):
-            cases[first_line(leak)][case] = None
-    if not cases:
-        return []
-    leaking = len({case for left in cases.values() for case in left})
-    kept = record.started is not None and record.started.isolation == "off"
-    then = "kept" if kept else "put right where that can be"
-    lines = [_title(f"left behind by {several(leaking, 'case')}, and {then}")]
-    for leak, left in sorted(cases.items(), key=lambda item: -len(item[1]))[:LEAKS]:
-        lines += _rows([(f"{len(left):>7}", leak)], width, cut_end)
-        first = printable(next(iter(left)))
-        by = "by" if len(left) == 1 else "first by"
-        lines.append(Text(f"         {by} {cut_middle(first, _less(width, 10 + len(by)))}", style="dim"))
-    return lines + _more(len(cases) - LEAKS)
-
-
-def _failures(
-    record: RunRecord, cases: dict[str, Case], command: Command, folder: Path | None, width: int | None
-) -> list[list[Text]]:
-    bad = [r for r in record.results.values() if r.verdict.is_bad and r.verdict is not Verdict.NOT_RUN]
-    sections = []
-    for number, result in enumerate(bad[:FAILURES], 1):
-        attempts = record.attempts.get(result.case, [])
-        sections.append(
-            failure(number, cases[result.case], result, attempts, command=command, folder=folder, width=width)
+        counts = by_test.setdefault((planned.case.matrix, planned.case.group), Counter())
+        result = results.get(planned.case.id)
+        counts[Verdict.SKIPPED if planned.skip is not None else result.verdict if result else None] += 1
+    leaks = {
+        case: dict.fromkeys(
+            leak for attempt in record.attempts_of(case) for rank in attempt.ranks for leak in rank.leaks
         )
-    if rest := bad[FAILURES:]:
-        lines = [_title(f"and {several(len(rest), 'more case')}")]
-        for result in rest[:SHORT_FAILURES]:
-            lines.append(_entry(result, width))
-            text = f"{word(result.verdict)}: {why(result, record.attempts.get(result.case, []))}"
-            lines.append(Text("    " + cut_end(text, _less(width, 4)), style="dim"))
-        sections.append(lines + _more(len(rest) - SHORT_FAILURES))
-    return sections
+        for case in dict.fromkeys([*record.attempts, *results])
+    }
+    ran = [result for result in results.values() if result.verdict is not Verdict.NOT_RUN]
 
+    def told(chosen: Iterable[CaseResult]) -> tuple[Concluded, ...]:
+        return tuple(concluded(one, record.attempts_of(one.case), command, folder) for one in chosen)
 
-def _entry(result: CaseResult, width: int | None) -> Text:
-    return Text("  " + cut_middle(printable(result.case), _less(width, 2)))
-
-
-def _rows(
-    rows: Sequence[tuple[str, str]], width: int | None, cut: Callable[[str, int | None], str]
-) -> list[Text]:
-    return [Text(f"{figure}  {cut(printable(text), _less(width, len(figure) + 2))}") for figure, text in rows]
-
-
-def _wrapped(figure: str, text: str, width: int | None) -> list[Text]:
-    """A sentence whose end says as much as its beginning, over as many lines as it needs."""
-    room = _less(width, len(figure) + 2)
-    parts = [text] if room is None else textwrap.wrap(text, room) or [text]
-    # Wide characters take more room than was counted.
-    lines = [cut_end(part, room) for part in parts]
-    return [Text(f"{' ' * len(figure) if n else figure}  {line}") for n, line in enumerate(lines)]
-
-
-def _title(text: str) -> Text:
-    return Text(text, style="bold")
-
-
-def _more(count: int) -> list[Text]:
-    return [Text(f"  and {count} more", style="dim")] if count > 0 else []
-
-
-def _less(width: int | None, taken: int) -> int | None:
-    return None if width is None else max(width - taken, 1)
-
-
-def _label_width(labels: Iterable[str], width: int | None, taken: int) -> int:
-    longest = max(map(cell_len, labels), default=4)
-    return max(longest, 4) if width is None else max(min(longest, width - taken), 4)
+    return Closing(
+        started=record.started,
+        finished=record.finished,
+        by_test=by_test,
+        reasons=record.plan.reasons,
+        not_run=tuple(result for result in results.values() if result.verdict is Verdict.NOT_RUN),
+        without_verdict=tuple(case.id for case in record.plan.runnable if case.id not in results),
+        slowest=tuple(sorted((one for one in ran if one.seconds > 0), key=lambda one: -one.seconds)),
+        flaky=told(result for result in ran if result.flaky),
+        leaks={case: tuple(found) for case, found in leaks.items() if found},
+        failures=told(result for result in ran if result.verdict.is_bad),
+        notices=tuple(record.notices),
+        left=() if record.finished is None else record.finished.left,
+        worlds=len(record.specs),
+    )

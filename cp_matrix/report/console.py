@@ -4,42 +4,16 @@ from __future__ import annotations
 
 import codecs
 import os
-from collections.abc import Iterable
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from rich.console import Console
-from rich.text import Text
 
-from cp_matrix.record import events
 from cp_matrix.record.fold import RunRecord
 from cp_matrix.report.live import LiveConsole
 from cp_matrix.report.plain import PlainConsole
 
 
-class RunConsole(Protocol):
-    """What shows a run to the person who started it.
-
-    ``on_event`` is called after the record has taken the event, ``tick`` at most ten times a second.
-    ``show`` prints the closing after ``stop``; ``width`` is what the closing may use.
-    """
-
-    broken: OSError | None
-
-    @property
-    def width(self) -> int | None: ...
-
-    def start(self) -> None: ...
-
-    def on_event(self, event: events.Event) -> None: ...
-
-    def tick(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-    def show(self, lines: Iterable[Text]) -> None: ...
-
-
-def choose_console(record: RunRecord, *, plain: bool, stream: TextIO) -> RunConsole:
+def choose_console(record: RunRecord, *, plain: bool, stream: TextIO) -> LiveConsole | PlainConsole:
     """The live view on a terminal that can show it, lines everywhere else and with ``plain``.
 
     ``TERM=dumb`` and an encoding without line-drawing characters mean lines. ``NO_COLOR`` is

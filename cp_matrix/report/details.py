@@ -10,23 +10,10 @@ from pathlib import Path
 
 from cp_matrix.record.results import Attempt, RankResult, TensorError
 from cp_matrix.report.first_failure import culprit, untold_exits
-from cp_matrix.report.text import cap, first_line, one_line
+from cp_matrix.report.phrases import headline
+from cp_matrix.report.text import cap, one_line
 
 LINE_LIMIT = 1000
-
-
-def error_line(attempt: Attempt) -> str:
-    """One clean line: the failing rank's error, or how the attempt ended without one."""
-    record = culprit(attempt)
-    if record is not None and record.error is not None:
-        error = record.error
-        name, message = error.type or "error", first_line(error.message)
-        line = f"{name}: {message}" if message else name
-        return one_line(f"{line} [rank {record.rank}]", LINE_LIMIT)
-    if attempt.reason.strip():
-        return one_line(first_line(attempt.reason), LINE_LIMIT)
-    ends = ", ".join(f"rank {rank} ended by {how}" for rank, how in sorted(attempt.exits.items()))
-    return one_line(ends or attempt.outcome.value, LINE_LIMIT)
 
 
 def details(attempt: Attempt, folder: Path, limit: int) -> str:
@@ -93,9 +80,8 @@ def worst(ranks: Iterable[RankResult]) -> dict[str, TensorError]:
 
 
 def _opening(attempt: Attempt, first: RankResult | None, limit: int) -> str:
-    if first is not None and first.error is not None:
-        return cap(first.error.traceback or error_line(attempt), limit)
-    return cap(attempt.reason or error_line(attempt), limit)
+    told = attempt.reason if first is None or first.error is None else first.error.traceback
+    return cap(told or headline(attempt), limit)
 
 
 def _history(attempt: Attempt) -> list[str]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.text import Text
 
-from cp_matrix.matrix.case import Case
-from cp_matrix.record.rerun import bisect_command
-from cp_matrix.record.results import Attempt, CaseResult
-from cp_matrix.report.first_failure import culprit, deciding, found_later, passes_alone, untold_exits
+from cp_matrix.record.results import Attempt, RankResult
+from cp_matrix.report.closing import Concluded
+from cp_matrix.report.first_failure import untold_exits
 from cp_matrix.report.frames import innermost_frames, last_frames
 from cp_matrix.report.phrases import (
     STYLES,
@@ -24,21 +22,11 @@ from cp_matrix.report.phrases import (
 )
 from cp_matrix.report.printable import cut_middle, first_line, printable, printable_lines
 
-#: The command that runs one case alone, quoted for a shell, from the case's id or hash.
-Command = Callable[[str], str]
-
 MESSAGE_LINES = 6
 
 
 def failure(
-    number: int,
-    case: Case,
-    result: CaseResult,
-    attempts: Sequence[Attempt],
-    *,
-    command: Command,
-    folder: Path | None = None,
-    width: int | None = None,
+    number: int, one: Concluded, *, folder: Path | None = None, width: int | None = None
 ) -> list[Text]:
     """The paragraph on one failed case.
 
@@ -46,33 +34,25 @@ def failure(
     theirs, then lost ranks, logs (below ``folder``) and the command that runs the case alone.
     ``width`` is the terminal's in cells, or None where nothing may be cut.
     """
+    result, attempt = one.result, one.attempt
     lead = f"{number}. {word(result.verdict).upper()} "
-    shown_id = cut_middle(printable(case.id), None if width is None else max(width - len(lead), 8))
+    shown_id = cut_middle(printable(result.case), None if width is None else max(width - len(lead), 8))
     lines = [Text.assemble((lead, STYLES[result.verdict]), (shown_id, "bold"))]
-    attempt = deciding(result, attempts)
     if attempt is None:
         lines.append(_line(first_line(result.reason) or "no attempt was made"))
     else:
-        lines += _attempt(attempt, folder)
-        lines.append(_labelled("ran", _where_it_ran(attempt, len(attempts))))
-    # What the runner found out later, for example that the case passes alone.
-    note = "" if attempt is None else printable(found_later(result, attempt))
-    if attempt is not None and note and note != headline(attempt):
-        lines.append(_labelled("note", note))
-    lines.append(_labelled("again", printable(command(typeable(case))), "bold"))
-    if passes_alone(result, attempts):
-        lines.append(_labelled("why", printable(bisect_command(typeable(case), folder)), "bold"))
+        lines += _attempt(attempt, one.first, folder)
+        lines.append(_labelled("ran", _where_it_ran(attempt, len(one.attempts))))
+        if one.later and one.later != headline(attempt):
+            lines.append(_labelled("note", one.later))
+    lines.append(_labelled("again", printable(one.again), "bold"))
+    if one.why:
+        lines.append(_labelled("why", printable(one.why), "bold"))
     return lines
 
 
-def typeable(case: Case) -> str:
-    """How a command line names a case: by its id, or its hash where the id cannot be shown as it is."""
-    return case.id if printable(case.id) == case.id else case.hash
-
-
-def _attempt(attempt: Attempt, folder: Path | None) -> list[Text]:
+def _attempt(attempt: Attempt, record: RankResult | None, folder: Path | None) -> list[Text]:
     lines = [_line(headline(attempt), "red")]
-    record = culprit(attempt)
     if record is not None and record.error is not None:
         message = printable_lines(record.error.message)[1:]
         lines += [_line(line, indent=5) for line in message[:MESSAGE_LINES]]

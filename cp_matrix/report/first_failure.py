@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cp_matrix.record.results import Attempt, CaseResult, RankResult, Verdict
-from cp_matrix.report.text import first_line
+from cp_matrix.report.printable import first_line
 
 
 def deciding(result: CaseResult, attempts: Sequence[Attempt]) -> Attempt | None:
@@ -16,18 +16,13 @@ def deciding(result: CaseResult, attempts: Sequence[Attempt]) -> Attempt | None:
 
 
 def culprit(attempt: Attempt) -> RankResult | None:
-    """The record with the error that explains an attempt; None where its ``reason`` says more.
+    """The record of the rank that the attempt names, where it holds an error; None: the ``reason`` says it.
 
-    A rank was lost, for example, and the others left only the errors that this gave them.
+    Who failed first was judged when it happened. Where a rank was lost, for example, the others left only
+    the errors that this gave them.
     """
-    wrong = sorted(
-        (record for record in attempt.ranks if record.error is not None),
-        key=lambda record: (record.started + record.seconds, record.rank),
-    )
-    if attempt.rank is None:
-        return wrong[0] if wrong else None
-    named = next((record for record in wrong if record.rank == attempt.rank), None)
-    return named or (wrong[0] if wrong and not attempt.reason else None)
+    named = (record for record in attempt.ranks if record.rank == attempt.rank)
+    return next((record for record in named if record.error is not None), None)
 
 
 def untold_exits(attempt: Attempt) -> dict[int, str]:

@@ -5,10 +5,11 @@ Each case is put into XML once and its bytes are kept, so that a rewrite only jo
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -16,17 +17,19 @@ import junit_xml
 
 from cp_matrix.mailbox import write_atomically
 from cp_matrix.matrix.case import Case
+from cp_matrix.record import events
+from cp_matrix.record.consumer import Consumer
 from cp_matrix.record.fold import RunRecord
-from cp_matrix.record.reading import environment
+from cp_matrix.record.reading import environment_as_text
 from cp_matrix.record.results import CaseResult
 from cp_matrix.report.testcase import (
     FAILED_LIMIT,
     Rendered,
     SkippedCases,
     class_name,
-    duration,
     pending,
     settled,
+    xml_seconds,
 )
 from cp_matrix.report.text import one_line
 
@@ -60,7 +63,7 @@ class _Kept:
     rendered: Rendered
 
 
-class JUnitWriter:
+class JUnitWriter(Consumer):
     """Keeps ``path`` a valid JUnit file of everything ``record`` holds.
 
     Args:
@@ -69,25 +72,33 @@ class JUnitWriter:
         folder: the run folder that holds logs and ``environment.json`` (default: that of ``path``).
 
     Attributes:
-        problem: why the last `update` could not write, or empty.
+        problems: why the last `update` could not write, or empty.
     """
 
     def __init__(self, record: RunRecord, path: Path, folder: Path | None = None) -> None:
         self.record = record
         self.path = path
         self.folder = path.parent if folder is None else folder
-        self.problem = ""
         self._suites: list[_Suite] | None = None
         self._kept: dict[str, _Kept] = {}
         self._size = 0
         self._stale = True
         self._due = float("-inf")
 
+    def on_event(self, event: events.Event) -> None:
+        """Write the last state of a run that has ended; the record has the event already."""
+        if isinstance(event, events.RunFinished):
+            self._stale = True
+            self.update(math.inf)
+
+    def tick(self) -> None:
+        self.update()
+
     def update(self, now: float | None = None) -> None:
         """Write the file if something changed and the last write is long enough ago.
 
-        Call it as often as you like. ``now`` is in seconds of `time.monotonic`. A write that fails
-        is tried again later and told in `problem`; it never ends a run.
+        Call it as often as you like. ``now`` is in seconds of `time.monotonic`, infinity for at once. A write
+        that fails is tried again later and told in `problems`; it never ends a run.
         """
         now = time.monotonic() if now is None else now
         if now < self._due:
@@ -96,9 +107,9 @@ class JUnitWriter:
         try:
             if self._refresh():
                 self._write()
-            self.problem = ""
+            self.problems = ()
         except OSError as error:
-            self.problem = f"{self.path} cannot be written: {error.strerror or error}"
+            self.problems = (f"{self.path} cannot be written: {error.strerror or error}",)
         self._due = now + max(MIN_INTERVAL, REST * (time.perf_counter() - begin))
 
     def finish(self) -> None:
@@ -109,7 +120,7 @@ class JUnitWriter:
         """
         self._refresh()
         self._write()
-        self.problem = ""
+        self.problems = ()
 
     def _write(self) -> None:
         write_atomically(self.path, b"".join(self._document()))
@@ -190,7 +201,7 @@ class JUnitWriter:
         return _shell(element)
 
     def _properties(self) -> dict[str, str]:
-        found = environment(self.folder)
+        found = environment_as_text(self.folder)
         started = self.record.started
         if started is not None:
             found |= {
@@ -201,7 +212,7 @@ class JUnitWriter:
                 "places": str(started.places),
             }
         if self.record.finished is not None:
-            found["wall_seconds"] = duration(self.record.finished.seconds)
+            found["wall_seconds"] = xml_seconds(self.record.finished.seconds)
             found["exit_code"] = str(self.record.finished.exit_code)
         found["finished"] = str(self.record.finished is not None).lower()
         return {one_line(name, 200): one_line(value, 4000) for name, value in found.items()}
@@ -255,7 +266,7 @@ def _set_counts(element: ElementTree.Element, name: str, totals: _Totals) -> Non
     element.set("failures", str(totals.failures))
     element.set("errors", str(totals.errors))
     element.set("skipped", str(totals.skipped))
-    element.set("time", duration(totals.seconds))
+    element.set("time", xml_seconds(totals.seconds))
 
 
 def _shell(element: ElementTree.Element) -> tuple[bytes, bytes]:
@@ -268,6 +279,6 @@ def _shell(element: ElementTree.Element) -> tuple[bytes, bytes]:
 def _timestamp(seconds: float) -> str | None:
     """Seconds since the epoch as an ``xs:dateTime`` in UTC; None where no calendar has that time."""
     try:
-        return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds")
+        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
     except (ValueError, OverflowError, OSError):
         return None

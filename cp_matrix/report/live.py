@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.text import Text
 
 from cp_matrix.record import events
+from cp_matrix.record.consumer import Consumer
 from cp_matrix.record.fold import LiveWorld, RunRecord
 from cp_matrix.record.results import Verdict
 from cp_matrix.report.eta import Eta
@@ -23,6 +24,8 @@ from cp_matrix.report.printable import cut_end, cut_middle, pad, printable
 #: A row whose world is gone waits this many seconds for the next world before it is given up, so
 #: that the view does not jump where every case has a world of its own.
 ROW_PATIENCE = 3.0
+#: Seconds between two drawings.
+REDRAW = 0.1
 
 
 @dataclass
@@ -33,8 +36,8 @@ class _Row:
     free_since: float | None = None
 
 
-class LiveConsole:
-    """A view that is redrawn by `tick`, at most as often as that is called; it has no thread.
+class LiveConsole(Consumer):
+    """A view that is redrawn by `tick`, ten times a second at most; it has no thread.
 
     A terminal that can no longer be written to does not end the run: ``broken`` keeps the error.
     """
@@ -50,6 +53,7 @@ class LiveConsole:
         self._asides = Notices()
         self._rows: list[_Row] = []
         self._flaky = 0
+        self._drawn = float("-inf")
         self._live = Live(console=console, auto_refresh=False, transient=True, vertical_overflow="crop")
 
     @property
@@ -86,8 +90,11 @@ class LiveConsole:
             self._say(aside, "yellow")
 
     def tick(self) -> None:
-        """Draw the view as things stand now."""
+        """Draw the view as things stand now, unless that was done just before."""
         now = self._clock()
+        if abs(now - self._drawn) < REDRAW:
+            return
+        self._drawn = now
         self._give_up_rows(now)
         self._guarded(lambda: self._live.update(self.view(now), refresh=True))
 

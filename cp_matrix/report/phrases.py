@@ -89,7 +89,8 @@ def headline(attempt: Attempt) -> str:
     record = culprit(attempt)
     if record is not None and record.error is not None:
         return f"rank {record.rank}: {error_line(record.error)}"
-    reason = first_line(attempt.reason) or word(attempt.outcome)
+    ends = ", ".join(f"rank {rank} ended by {how}" for rank, how in sorted(attempt.exits.items()))
+    reason = first_line(attempt.reason) or printable(ends) or word(attempt.outcome)
     if attempt.rank is not None and not re.search(rf"\branks? (\d+, )*{attempt.rank}\b", reason):
         return f"rank {attempt.rank}: {reason}"
     return reason
@@ -98,7 +99,7 @@ def headline(attempt: Attempt) -> str:
 def error_line(error: RankError) -> str:
     """``Type: first line of the message``."""
     message = first_line(error.message)
-    return printable(error.type) + (f": {message}" if message else "")
+    return printable(error.type or "error") + (f": {message}" if message else "")
 
 
 def why(result: CaseResult, attempts: Sequence[Attempt]) -> str:
@@ -113,32 +114,7 @@ def opening(record: RunRecord) -> str:
     if skipped := len(record.plan.cases) - len(record.plan.runnable):
         line += f", {skipped} skipped"
     if (started := record.started) is not None:
-        launches = {"1": "1 case a world", "all": "any number a world"}
-        batch = launches.get(started.batch_size, f"{started.batch_size} cases a world")
+        worlds = {"1": "1 case a world", "all": "any number a world"}
+        batch = worlds.get(started.batch_size, f"{started.batch_size} cases a world")
         line += f"; {started.start} start, {batch}, {several(started.places, 'rank')} at once"
     return printable(line)
-
-
-def closing_line(record: RunRecord) -> str:
-    """The last line of a run. Its format is stable::
-
-        40 passed, 0 failed, 0 crashed, 0 timeout, 120 skipped, 0 not run in 12.3 s
-
-    followed, where they apply, by ``; 2 flaky`` and by ``; `` and why the run ended early.
-    """
-    counts = final_counts(record)
-    line = ", ".join(f"{counts[verdict]} {word(verdict)}" for verdict in STYLES)
-    if record.finished is not None:
-        line += f" in {record.finished.seconds:.1f} s"
-    if flaky := sum(result.flaky for result in record.results.values()):
-        line += f"; {flaky} flaky"
-    if record.finished is not None and record.finished.reason:
-        line += f"; {first_line(record.finished.reason)}"
-    return line
-
-
-def final_counts(record: RunRecord) -> Counter[Verdict]:
-    """`RunRecord.counts` of a run that is over: what has no verdict was not run."""
-    counts = record.counts()
-    counts[Verdict.NOT_RUN] += len(record.plan.runnable) - len(record.results)
-    return counts

@@ -9,6 +9,7 @@ from typing import TextIO
 from rich.text import Text
 
 from cp_matrix.record import events
+from cp_matrix.record.consumer import Consumer
 from cp_matrix.record.fold import RunRecord
 from cp_matrix.record.results import Verdict
 from cp_matrix.report.notices import Notices
@@ -16,7 +17,7 @@ from cp_matrix.report.phrases import devices, duration, headline, opening, sever
 from cp_matrix.report.printable import printable
 
 
-class PlainConsole:
+class PlainConsole(Consumer):
     """One line for each event that matters::
 
         40 cases to run, 120 skipped; warm start, 16 cases a world, 8 ranks at once

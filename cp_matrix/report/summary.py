@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from cp_matrix.mailbox import write_atomically
-from cp_matrix.matrix.case import Case
+from cp_matrix.record import events
+from cp_matrix.record.consumer import Consumer
 from cp_matrix.record.fold import RunRecord
-from cp_matrix.record.rerun import Rerun, bisect_command
-from cp_matrix.record.results import CaseResult, Verdict
-from cp_matrix.report import details
-from cp_matrix.report.first_failure import deciding, passes_alone
+from cp_matrix.record.results import Verdict
+from cp_matrix.report.closing import Closing, Command, Concluded, close
+from cp_matrix.report.details import details
+from cp_matrix.report.phrases import headline
 from cp_matrix.report.text import cap, one_line
 
 #: How many failures are shown in full, and how many lines a list has.
@@ -22,67 +23,80 @@ FULL_FAILURES = 20
 LIST_LENGTH = 10
 TRACEBACK_LIMIT = 4000
 
-_NO_VERDICT = "no verdict"
-
-#: The command line that runs one case alone, from its id or hash.
-Command = Callable[[str], Sequence[str]]
-_ALONE = Rerun()
+#: The columns of the tables, in order.
+COLUMNS: tuple[Verdict | None, ...] = (*Verdict, None)
 
 
-def write(record: RunRecord, folder: Path, command: Command = _ALONE) -> Path:
+class SummaryWriter(Consumer):
+    """Writes ``summary.md`` into the run folder when the run is over.
+
+    Args:
+        record: the run; it has the events already.
+        command: the command line that runs one case alone, from its id or hash.
+    """
+
+    def __init__(self, record: RunRecord, folder: Path, command: Command) -> None:
+        self._record = record
+        self._folder = folder
+        self._command = command
+
+    def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.RunFinished):
+            try:
+                write(close(self._record, self._command, self._folder), self._folder)
+            except OSError as error:
+                self.problems = (f"{self._folder}: a report cannot be written: {error.strerror or error}",)
+
+
+def write(closing: Closing, folder: Path) -> Path:
     """Write ``summary.md`` into the run folder and return its path.
 
     Raises:
         OSError: it cannot be written.
     """
     path = folder / "summary.md"
-    write_atomically(path, render(record, folder, command).encode())
+    write_atomically(path, render(closing, folder).encode())
     return path
 
 
-def render(record: RunRecord, folder: Path, command: Command = _ALONE) -> str:
+def render(closing: Closing, folder: Path) -> str:
     """The whole page. ``folder`` is where the logs it names are."""
-    cases = {case.id: case for case in record.plan.runnable}
+    rows = (
+        (_code(f"{matrix}.{test}", table=True), *(str(counts[one] or "") for one in COLUMNS))
+        for (matrix, test), counts in closing.by_test.items()
+    )
     blocks = [
-        *_head(record),
-        _table(("test", *_columns()), _by_test(record)),
-        *_failures(record, cases, folder, command),
-        *_listed("Flaky", _flaky(record)),
-        *_listed("Left behind", _leaks(record)),
-        *_skips(record),
-        *_slowest(record),
-        *_listed("Notices", (one_line(notice, 500) for notice in record.notices)),
+        *_head(closing),
+        _table(("test", *map(column, COLUMNS)), rows),
+        *_failures(closing, folder),
+        *_listed("Flaky", map(_flaky, closing.flaky)),
+        *_listed(
+            "Left behind",
+            (f"{_code(case)}: {_plain('; '.join(leaks))}" for case, leaks in closing.leaks.items()),
+        ),
+        *_skips(closing),
+        *_slowest(closing),
+        *_listed("Notices", (one_line(notice, 500) for notice in closing.notices)),
+        *_listed("Processes that do not die", map(str, closing.left)),
     ]
     return "\n\n".join(blocks) + "\n"
 
 
-def counts_by_test(record: RunRecord) -> dict[str, Counter[str]]:
-    """For each ``matrix.test[@variant]`` in plan order how many cases have each verdict, or none yet."""
-    found: dict[str, Counter[str]] = {}
-    for planned in record.plan.cases:
-        counts = found.setdefault(f"{planned.case.matrix}.{planned.case.group}", Counter())
-        if planned.skip is not None:
-            counts[Verdict.SKIPPED.value] += 1
-        else:
-            result = record.results.get(planned.case.id)
-            counts[_NO_VERDICT if result is None else result.verdict.value] += 1
-    return found
+def column(verdict: Verdict | None) -> str:
+    """How tables and ``--json`` call a verdict, or that there is none."""
+    return "no verdict" if verdict is None else verdict.value
 
 
-def _columns() -> list[str]:
-    return [*(verdict.value for verdict in Verdict), _NO_VERDICT]
+def counted(counts: Counter[Verdict | None]) -> str:
+    """Verdicts in one line: ``2 passed, 1 not run``."""
+    shown = (f"{counts[one]} {column(one).replace('_', ' ')}" for one in COLUMNS if counts[one])
+    return ", ".join(shown) or "no cases"
 
 
-def _head(record: RunRecord) -> Iterator[str]:
-    started, finished = record.started, record.finished
+def _head(closing: Closing) -> Iterator[str]:
+    started, finished = closing.started, closing.finished
     yield f"# {_plain(started.run_id) if started is not None else 'A run that never started'}"
-    counts = Counter[str]()
-    for of_test in counts_by_test(record).values():
-        counts += of_test
-    line = (
-        ", ".join(f"{counts[name]} {name.replace('_', ' ')}" for name in _columns() if counts[name])
-        or "no cases"
-    )
+    line = counted(closing.counts)
     if finished is None:
         line += "; **the run has not finished**"
     else:
@@ -93,69 +107,42 @@ def _head(record: RunRecord) -> Iterator[str]:
     if started is not None:
         where = f"{_code(shlex.join(started.command))} on {_plain(started.hostname)}"
         how = f"{_plain(started.start)} start, batches of {_plain(started.batch_size)}"
-        yield f"{where}: {how}, {started.places} places, {record.launches} worlds."
+        yield f"{where}: {how}, {started.places} places, {closing.worlds} worlds."
 
 
-def _by_test(record: RunRecord) -> Iterator[Sequence[str]]:
-    for test, counts in counts_by_test(record).items():
-        yield (_code(test, table=True), *(str(counts[name] or "") for name in _columns()))
-
-
-def _failures(record: RunRecord, cases: dict[str, Case], folder: Path, command: Command) -> Iterator[str]:
-    bad = [result for result in record.results.values() if result.verdict.is_bad]
-    tried = [result for result in bad if record.attempts_of(result.case)]
-    if tried:
+def _failures(closing: Closing, folder: Path) -> Iterator[str]:
+    if closing.failures:
         yield "## Failures"
-    for result in tried[:FULL_FAILURES]:
-        yield from _failure(record, result, folder, command)
-    yield from _rest(len(tried) - FULL_FAILURES, "failures, all in junit.xml")
-    never = [result for result in bad if not record.attempts_of(result.case)]
-    yield from _listed(
-        "Not run", (f"{_code(result.case)} {_plain(result.reason)}".rstrip() for result in never)
-    )
-    yield from _listed("Without a verdict", (_code(case) for case in cases if case not in record.results))
+    for one in closing.failures[:FULL_FAILURES]:
+        yield from _failure(one, folder)
+    yield from _rest(len(closing.failures) - FULL_FAILURES, "failures, all in junit.xml")
+    not_run = (f"{_code(result.case)} {_plain(result.reason)}".rstrip() for result in closing.not_run)
+    yield from _listed("Not run", not_run)
+    yield from _listed("Without a verdict", map(_code, closing.without_verdict))
 
 
-def _failure(record: RunRecord, result: CaseResult, folder: Path, command: Command) -> Iterator[str]:
-    attempts = record.attempts_of(result.case)
-    attempt = deciding(result, attempts)
-    yield f"### {result.verdict.value} {_code(result.case)}"
+def _failure(one: Concluded, folder: Path) -> Iterator[str]:
+    yield f"### {one.result.verdict.value} {_code(one.result.case)}"
+    attempt = one.attempt
     if attempt is None:
+        yield _plain(one.result.reason)
         return
-    tries = f"attempt {attempt.number} of {len(attempts)}"
+    tries = f"attempt {attempt.number} of {len(one.attempts)}"
     where = f"World {_plain(attempt.world)}, {tries}, {attempt.seconds:.2f} s."
-    yield _code(details.error_line(attempt)) + "\n" + where
-    yield _fenced(details.details(attempt, folder, TRACEBACK_LIMIT))
-    name = result.case if one_line(result.case) == result.case else result.hash
-    lines = [shlex.join(command(name))]
-    if passes_alone(result, attempts):
+    yield _code(headline(attempt)) + "\n" + where
+    yield _fenced(details(attempt, folder, TRACEBACK_LIMIT))
+    if one.why:
         yield "It passes alone: an earlier case of its world left something behind."
-        lines.append(bisect_command(name, folder))
-    yield _fenced("\n".join(lines), "sh")
+    yield _fenced("\n".join(filter(None, (one.again, one.why))), "sh")
 
 
-def _flaky(record: RunRecord) -> Iterator[str]:
-    for result in record.results.values():
-        if result.flaky:
-            earlier = [attempt for attempt in record.attempts_of(result.case) if attempt.outcome.is_bad]
-            why = f": {_code(details.error_line(earlier[0]))}" if earlier else ""
-            yield f"{_code(result.case)} passed on attempt {len(record.attempts_of(result.case))}{why}"
+def _flaky(one: Concluded) -> str:
+    why = f": {_code(headline(one.bad_attempts[0]))}" if one.bad_attempts else ""
+    return f"{_code(one.result.case)} passed on attempt {len(one.attempts)}{why}"
 
 
-def _leaks(record: RunRecord) -> Iterator[str]:
-    for case in record.results:
-        leaks = {
-            leak: None
-            for attempt in record.attempts_of(case)
-            for rank in attempt.ranks
-            for leak in rank.leaks
-        }
-        if leaks:
-            yield f"{_code(case)}: {_plain('; '.join(leaks))}"
-
-
-def _skips(record: RunRecord) -> Iterator[str]:
-    reasons = record.plan.reasons.most_common()
+def _skips(closing: Closing) -> Iterator[str]:
+    reasons = closing.reasons.most_common()
     if reasons:
         yield "## Skipped"
         yield _table(
@@ -165,12 +152,12 @@ def _skips(record: RunRecord) -> Iterator[str]:
         yield from _rest(len(reasons) - 3 * LIST_LENGTH, "reasons: see `cp-matrix plan`")
 
 
-def _slowest(record: RunRecord) -> Iterator[str]:
-    ran = sorted(record.results.values(), key=lambda result: result.seconds, reverse=True)
-    rows = [(f"{result.seconds:.2f}", _code(result.case, table=True)) for result in ran if result.seconds > 0]
-    if rows:
+def _slowest(closing: Closing) -> Iterator[str]:
+    if closing.slowest:
         yield "## Slowest"
-        yield _table(("seconds", "case"), rows[:LIST_LENGTH])
+        slowest = closing.slowest[:LIST_LENGTH]
+        rows = ((f"{result.seconds:.2f}", _code(result.case, table=True)) for result in slowest)
+        yield _table(("seconds", "case"), rows)
 
 
 def _listed(title: str, lines: Iterable[str]) -> Iterator[str]:

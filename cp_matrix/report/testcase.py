@@ -22,7 +22,9 @@ from cp_matrix.record.results import Attempt, CaseResult, Verdict
 from cp_matrix.report import details
 from cp_matrix.report.excerpt import excerpt, log_of
 from cp_matrix.report.first_failure import culprit, deciding, found_later
-from cp_matrix.report.text import cap, first_line, one_line
+from cp_matrix.report.phrases import headline
+from cp_matrix.report.printable import first_line
+from cp_matrix.report.text import cap, one_line
 
 #: Largest text node, in bytes of UTF-8, of a case that passed and of one that did not.
 PASSED_LIMIT = 64 * 1024
@@ -66,7 +68,7 @@ def class_name(case: Case) -> str:
     return one_line(f"{case.matrix}.{case.group}")
 
 
-def duration(seconds: float) -> str:
+def xml_seconds(seconds: float) -> str:
     """Seconds as ``NNN.NNN``, which both schemas take; what is no duration is zero."""
     return f"{seconds:.3f}" if math.isfinite(seconds) and seconds > 0 else "0.000"
 
@@ -94,7 +96,7 @@ def pending(case: Case, attempts: Sequence[Attempt], why: str) -> Rendered:
     base = junit_xml.TestCase(
         one_line(case.id), classname=class_name(case), stdout=_properties(case, None, attempts)
     )
-    text = "\n".join(f"attempt {attempt.number}: {details.error_line(attempt)}" for attempt in attempts)
+    text = "\n".join(f"attempt {attempt.number}: {headline(attempt)}" for attempt in attempts)
     message = one_line(f"not run: {why}", details.LINE_LIMIT)
     base.add_error_info(message=message, output=text or message, error_type=_NOT_RUN)
     return Rendered(_finish(base, 0.0), errors=1)
@@ -136,14 +138,14 @@ def settled(
         failures=int(verdict is Verdict.FAILED),
         errors=int(verdict.is_bad and verdict is not Verdict.FAILED),
         skipped=int(verdict is Verdict.SKIPPED),
-        seconds=float(duration(result.seconds)),
+        seconds=float(xml_seconds(result.seconds)),
     )
 
 
 def _finish(base: junit_xml.TestCase, seconds: float, extra: Sequence[ElementTree.Element] = ()) -> bytes:
     """The base element with what its library leaves out, without what no schema knows."""
     element = junit_xml.TestSuite("", [base]).build_xml_doc()[0]
-    element.set("time", duration(seconds))
+    element.set("time", xml_seconds(seconds))
     for skipped in element.iter("skipped"):
         skipped.attrib.pop("type", None)
     element.extend(extra)
@@ -159,7 +161,7 @@ def _problem(result: CaseResult, attempt: Attempt | None, folder: Path, limit: i
             f"not run: {first_line(reason)}" if result.verdict is Verdict.NOT_RUN else first_line(reason)
         )
         return one_line(message, details.LINE_LIMIT), cap(reason, limit), _ERROR_TYPES[result.verdict]
-    line = details.error_line(attempt)
+    line = one_line(headline(attempt), details.LINE_LIMIT)
     later = one_line(found_later(result, attempt), details.LINE_LIMIT)
     if later and later not in line:
         line = f"{line}; {later}"
@@ -175,7 +177,7 @@ def _type(attempt: Attempt, outcome: Verdict) -> str:
 
 def _retried(prefix: str, attempt: Attempt, folder: Path, limit: int) -> ElementTree.Element:
     kind = "Failure" if attempt.outcome is Verdict.FAILED else "Error"
-    message = f"{details.error_line(attempt)} (attempt {attempt.number})"
+    message = f"{headline(attempt)} (attempt {attempt.number})"
     element = ElementTree.Element(
         prefix + kind, {"message": message, "type": _type(attempt, attempt.outcome)}
     )

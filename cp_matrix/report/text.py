@@ -39,11 +39,6 @@ def one_line(text: str, limit: int | None = None) -> str:
     return text
 
 
-def first_line(text: str) -> str:
-    """The first line of ``text`` that is not blank, or an empty string."""
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")
-
-
 def cap(text: str, limit: int, where: str = "") -> str:
     """Clean text of at most ``limit`` bytes of UTF-8: its head and tail around a note of the cut.
 

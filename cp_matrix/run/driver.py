@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from cp_matrix.errors import ExitCode
 from cp_matrix.plan.plan import Plan
 from cp_matrix.record import events
+from cp_matrix.record.consumer import Consumer
 from cp_matrix.record.folder import RunFolder
 from cp_matrix.record.results import Attempt, CaseResult, Verdict
 from cp_matrix.run.fleet import Fleet, Settings
-from cp_matrix.run.ledger import Ledger, Observer
+from cp_matrix.run.ledger import Ledger
 from cp_matrix.run.policy import Rules
 from cp_matrix.run.queue import Batch, Queue, Work, named
 from cp_matrix.run.slots import Slots
@@ -31,8 +32,8 @@ class Driver:
         settings: how worlds are started and judged.
         rules: which cases are tried again.
         slots: where.
-        folder: where everything is written down.
-        observers: who is told.
+        folder: where logs and mailboxes are.
+        consumers: who is told, the journal (`RunFolder`) first.
         launchers: make worlds.
         maxfail: stop after this many bad verdicts, or None.
     """
@@ -45,14 +46,14 @@ class Driver:
         rules: Rules,
         slots: Slots,
         folder: RunFolder,
-        observers: Sequence[Observer],
+        consumers: Sequence[Consumer],
         launchers: LauncherFactory,
         maxfail: int | None = None,
     ) -> None:
         self._plan = plan
         self._settings = settings
         self._folder = folder
-        self._ledger = Ledger(plan, folder, observers, rules)
+        self._ledger = Ledger(plan, consumers, rules)
         self._fleet = Fleet(settings, queue, slots, folder.path, named("w"), launchers, self)
         self._label = slots.label
         self._places = len(slots.places)
@@ -109,8 +110,8 @@ class Driver:
             self._fleet.close()
         return self._ledger.results
 
-    def finish(self, exit_code: ExitCode, seconds: float) -> None:
-        """Say that the run is over."""
+    def finish(self, exit_code: ExitCode, seconds: float, left: Sequence[str] = ()) -> None:
+        """Say that the run is over; ``left`` names processes of it that do not die."""
         counts = self.counts()
         self._ledger.emit(
             events.RunFinished(
@@ -119,6 +120,7 @@ class Driver:
                 exit_code=int(exit_code),
                 seconds=seconds,
                 reason=self._stop_reason,
+                left=tuple(left),
             )
         )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import Protocol
 
 import msgspec
 
@@ -13,52 +12,40 @@ from cp_matrix.errors import InternalError
 from cp_matrix.matrix.case import Case
 from cp_matrix.plan.plan import Plan
 from cp_matrix.record import events
-from cp_matrix.record.folder import RunFolder
+from cp_matrix.record.consumer import Consumer
 from cp_matrix.record.results import Attempt, CaseResult, Verdict
 from cp_matrix.run import policy
 
 
-class Observer(Protocol):
-    """Somebody who wants to know: the console, the JUnit file, …"""
-
-    def on_event(self, event: events.Event) -> None: ...
-
-    def tick(self) -> None: ...
-
-
 class Ledger:
-    """Writes down what happens, and never a second verdict for a case.
+    """Tells what happens, and never a second verdict for a case.
 
     Attributes:
         results: the verdicts so far, by case id.
         bad: how many of them are failures of something that ran.
     """
 
-    def __init__(
-        self, plan: Plan, folder: RunFolder, observers: Sequence[Observer], rules: policy.Rules
-    ) -> None:
+    def __init__(self, plan: Plan, consumers: Sequence[Consumer], rules: policy.Rules) -> None:
         self.results: dict[str, CaseResult] = {}
         self.bad = 0
         self._plan = plan
-        self._folder = folder
-        self._observers = observers
+        self._consumers = consumers
         self._rules = rules
         self._attempts: dict[str, list[Attempt]] = {}
 
     def emit(self, event: events.Event) -> None:
-        """Write an event down, then tell everybody."""
-        self._folder.append(event)
-        for observer in self._observers:
-            observer.on_event(event)
+        """Tell everybody of an event, in order."""
+        for consumer in self._consumers:
+            consumer.on_event(event)
 
     def notice(self, message: str) -> None:
         """One line for the person who watches."""
         self.emit(events.Notice(time=time.time(), message=message))
 
     def tick(self) -> None:
-        """Let the observers draw."""
-        for observer in self._observers:
-            observer.tick()
+        """Let everybody do what takes a clock."""
+        for consumer in self._consumers:
+            consumer.tick()
 
     def add(self, case: Case, attempt: Attempt) -> bool:
         """Take an attempt down; whether the case is to be tried again instead of concluded."""
@@ -80,7 +67,6 @@ class Ledger:
             raise InternalError(f"{result.case} would get a second verdict")
         self.results[result.case] = result
         self.bad += result.verdict.is_bad and result.verdict is not Verdict.NOT_RUN
-        self._folder.put_result(result)
         self.emit(events.CaseFinished(time=time.time(), result=msgspec.structs.replace(result, attempts=())))
 
     def counts(self) -> Counter[Verdict]:

@@ -21,7 +21,7 @@ class Options:
         timeout: seconds a case may take, instead of what it declares; or None.
         start_timeout: seconds until all ranks of a world must be ready.
         seed: given to every case.
-        import_path: where the suites of a matrix, named by its name, are imported from.
+        import_path: where a suite is imported from, by the name of its matrix and its own.
     """
 
     batch_size: float
@@ -33,6 +33,6 @@ class Options:
     timeout: float | None
     start_timeout: float
     seed: int
-    import_path: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    import_path: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     isolation: Isolation = Isolation.RESTORE
     after_failure: AfterFailure = AfterFailure.AUTO

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
-from cp_matrix.cli.options import Chosen
-
-if TYPE_CHECKING:
-    from cp_matrix.run.slots import Slots
+from cp_matrix.run.slots import Slots
+from cp_matrix.session.choose import Chosen
 
 
 def slots_for(chosen: Chosen) -> Slots:
     """The places for the ranks of the chosen cases: GPUs, or processors."""
-    from cp_matrix.run.slots import Slots
-
     facts = chosen.facts
     widest = max((case.world_size for case in chosen.plan.runnable), default=1)
     if facts["device"] == "cuda":

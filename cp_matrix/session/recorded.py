@@ -6,16 +6,17 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from cp_matrix.cli.options import Chosen, Request
 from cp_matrix.errors import RunFolderError, UsageError
+from cp_matrix.facts.probe import probe
+from cp_matrix.mailbox import WorldSpec
 from cp_matrix.matrix import find
-
-if TYPE_CHECKING:
-    from cp_matrix.mailbox import WorldSpec
-    from cp_matrix.matrix.case import Case
-    from cp_matrix.record.worlds import RecordedWorld
+from cp_matrix.matrix.case import Case
+from cp_matrix.matrix.schema import load as load_matrix
+from cp_matrix.plan.selection import Selection, select
+from cp_matrix.record.reading import load, recorded_environment, resolve
+from cp_matrix.record.worlds import RecordedWorld, recorded_worlds
+from cp_matrix.session.choose import Chosen, Request
 
 
 @dataclass(frozen=True)
@@ -27,12 +28,14 @@ class Replay:
         lists: for each world, its cases in the order it took them.
         spec: what its first world was started with.
         matrices: paths of its matrices by name.
+        import_path: where suites were imported from, by the name of the matrix and the suite's own.
     """
 
     chosen: Chosen
     lists: tuple[tuple[Case, ...], ...]
     spec: WorldSpec
     matrices: Mapping[str, str]
+    import_path: Mapping[tuple[str, str], tuple[str, ...]]
 
 
 def choose_replay(request: Request, replayed: str, reports: Path) -> Replay:
@@ -43,10 +46,6 @@ def choose_replay(request: Request, replayed: str, reports: Path) -> Replay:
         UsageError: it has no such world, or the request does not fit a recorded run.
         SelectionError: a selector matches none of its cases.
     """
-    from cp_matrix.plan.selection import Selection, select
-    from cp_matrix.record.reading import load, resolve
-    from cp_matrix.record.worlds import recorded_environment, recorded_worlds, world_spec
-
     name, _, world = replayed.partition(":")
     folder = resolve(name, reports)
     record = load(folder)
@@ -65,14 +64,22 @@ def choose_replay(request: Request, replayed: str, reports: Path) -> Replay:
     lists = [kept for cases in lists if (kept := [case for case in cases if case.id in selected])]
     if not lists:
         raise UsageError("no world of this run took a selected case")
-    spec = world_spec(folder, world or next(iter(worlds)))
+    spec = worlds[world or next(iter(worlds))].spec
     request = same_device(request, spec)
     wanted = {case.id for cases in lists for case in cases}
     plan = record.plan.keep(position for position, case_id in enumerate(record.plan.ids) if case_id in wanted)
     matrices: Mapping[str, str] = recorded_environment(folder).get("matrices", {})
     named = matrix_words(matrices)
-    chosen = Chosen((), _facts(request), plan, dataclasses.replace(request, words=()), named)
-    return Replay(chosen, tuple(map(tuple, lists)), spec, matrices)
+    facts = probe(device=request.device, ranks_per_gpu=request.ranks_per_gpu)
+    chosen = Chosen((), facts, plan, dataclasses.replace(request, words=()), named)
+    by_id = {case.id: case for case in plan.runnable}
+    import_path = {
+        (by_id[attempt.case].matrix, one.spec.suite): one.spec.import_path
+        for one in worlds.values()
+        for attempt in one.attempts
+        if attempt.case in by_id
+    }
+    return Replay(chosen, tuple(map(tuple, lists)), spec, matrices, import_path)
 
 
 def _lists(worlds: list[RecordedWorld], first_tries: bool, cases: tuple[Case, ...]) -> list[list[Case]]:
@@ -91,26 +98,19 @@ def same_device(request: Request, spec: WorldSpec) -> Request:
     return request
 
 
-def _facts(request: Request) -> Mapping[str, Any]:
-    from cp_matrix.facts.probe import probe
-
-    return probe(device=request.device, ranks_per_gpu=request.ranks_per_gpu)
-
-
 def matrix_words(matrices: Mapping[str, str]) -> tuple[str, ...]:
     """How a command line here names these matrices (paths by name); nothing for the default ones."""
-    from cp_matrix.matrix.schema import load
-
     shipped = {name: str(path.resolve()) for name, path in find.shipped().items()}
     resolved = {name: str(Path(path).resolve()) for name, path in matrices.items()}
-    default = {name for name, path in find.shipped().items() if load(path).default}
+    default = {name for name, path in find.shipped().items() if load_matrix(path).default}
     if resolved and {name: shipped.get(name) for name in default} == resolved:
         return ()
     return tuple(
-        name if shipped.get(name) == path else _typed_here(Path(path)) for name, path in resolved.items()
+        name if shipped.get(name) == path else str(typed_here(Path(path))) for name, path in resolved.items()
     )
 
 
-def _typed_here(path: Path) -> str:
+def typed_here(path: Path) -> Path:
+    """A path as a person here would type it."""
     here = Path.cwd().resolve()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+    return path.relative_to(here) if path.is_relative_to(here) else path

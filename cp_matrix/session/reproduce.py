@@ -5,15 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from cp_matrix.bisect.history import once
+from cp_matrix.bisect.history import History, once
+from cp_matrix.matrix.case import Case
+from cp_matrix.session.choose import Chosen
 from cp_matrix.session.recorded import matrix_words
-
-if TYPE_CHECKING:
-    from cp_matrix.bisect.history import History
-    from cp_matrix.cli.options import Chosen
-    from cp_matrix.matrix.case import Case
 
 #: How likely a command is to show a failure that does not happen every time.
 _SHOWN = 0.998

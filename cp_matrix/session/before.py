@@ -1,13 +1,53 @@
-"""Whether ranks can find a suite's module, found out without importing anything."""
+"""What is looked at before anything runs: that ranks will find the suites, that enough cases can run."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 
-from cp_matrix.errors import UsageError
+from cp_matrix.errors import CpMatrixError, ExitCode, UsageError
+from cp_matrix.plan.plan import Plan
+from cp_matrix.session.choose import Chosen, import_path
+
+
+class CoverageError(CpMatrixError):
+    """Fewer or other cases run than were asked for."""
+
+    exit_code = ExitCode.COVERAGE
+
+
+def check_coverage(plan: Plan, expect: int | None, min_run: int | None) -> None:
+    """See that exactly ``expect`` and at least ``min_run`` cases can run, where that is asked for.
+
+    Raises:
+        CoverageError: it is not so.
+    """
+    runnable = len(plan.runnable)
+    if expect is not None and runnable != expect:
+        asked = f"--expect says {expect}"
+    elif min_run is not None and runnable < min_run:
+        asked = f"--min-run asks for {min_run}"
+    else:
+        return
+    raise CoverageError(f"{runnable} cases can run here, {asked}", hint="See: cp-matrix plan")
+
+
+def check_suites(import_path: Mapping[tuple[str, str], tuple[str, ...]]) -> None:
+    """See that ranks can import suites, named by their matrix and their own name, from these folders."""
+    for (_, suite), folders in sorted(import_path.items()):
+        check_folders(folders)
+        check_suite(suite, folders)
+
+
+def import_paths(chosen: Chosen) -> dict[tuple[str, str], tuple[str, ...]]:
+    """Where each chosen suite is imported from besides what is installed, by its matrix and its own name."""
+    return {
+        (case.matrix, case.suite): import_path([one for one in chosen.matrices if one.name == case.matrix])
+        for case in chosen.plan.runnable
+    }
 
 
 def check_suite(suite: str, import_path: tuple[str, ...]) -> None:

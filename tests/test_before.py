@@ -7,7 +7,7 @@ import pytest
 
 from cp_matrix.cli import main
 from cp_matrix.errors import ExitCode, UsageError
-from cp_matrix.session.suite_check import check_folders, check_suite
+from cp_matrix.session.before import check_folders, check_suite
 
 
 def test_a_suite_beside_its_matrix_is_found_without_importing_it(tmp_path: Path) -> None:

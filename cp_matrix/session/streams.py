@@ -7,8 +7,6 @@ import os
 import sys
 from typing import TextIO
 
-import click
-
 
 def prepare() -> None:
     """Make all three streams usable.
@@ -60,6 +58,6 @@ def abandon(stream: TextIO) -> None:
 def complain(text: str) -> None:
     """Say something on standard error; where that takes nothing, the exit code has to do."""
     try:
-        click.echo(text, err=True)
+        print(text, file=sys.stderr, flush=True)
     except OSError:
         abandon(sys.stderr)

@@ -1,17 +1,54 @@
-"""Being run by ``git bisect run``, which takes exit code 125 as "this commit cannot be tested"."""
+"""Which exit code a run ends with, also under ``git bisect run``, for which 125 is "cannot be tested"."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cp_matrix.errors import ExitCode
+
+if TYPE_CHECKING:
+    from cp_matrix.record.results import Verdict
 
 #: Errors that say nothing of the case: no such case at this commit, a matrix that cannot be read, a
 #: cp-matrix that does not work, a case that is skipped.
 _UNTESTABLE = frozenset({ExitCode.USAGE, ExitCode.INTERNAL, ExitCode.COVERAGE, ExitCode.NOTHING_TO_RUN})
 
 _RUNS = (b"run", b"--bisect-run")
+
+
+def exit_status(
+    counts: Mapping[Verdict, int],
+    *,
+    bad_flaky: int = 0,
+    min_run: int | None = None,
+    interrupted: ExitCode | None = None,
+    git_bisect: bool = False,
+) -> ExitCode:
+    """What the verdicts of all expanded cases come to.
+
+    Args:
+        counts: how many cases have each verdict.
+        bad_flaky: passes on a retry that count as failures.
+        min_run: how many cases have to have run, or None.
+        interrupted: why the run was ended from outside, or None.
+        git_bisect: whether the run decides about a commit.
+    """
+    from cp_matrix.record.results import Verdict
+
+    not_run = counts.get(Verdict.NOT_RUN, 0)
+    runnable = sum(counts.values()) - counts.get(Verdict.SKIPPED, 0)
+    if interrupted is not None:
+        return interrupted
+    if any(count for verdict, count in counts.items() if verdict.is_bad):
+        return ExitCode.UNTESTABLE if git_bisect and runnable == not_run else ExitCode.FAILED
+    if bad_flaky:
+        return ExitCode.FAILED
+    if min_run is not None and runnable < min_run:
+        return ExitCode.COVERAGE
+    return ExitCode.PASSED if runnable else ExitCode.NOTHING_TO_RUN
 
 
 def is_running() -> bool:
@@ -38,7 +75,7 @@ def is_git_bisect_run(words: list[bytes]) -> bool:
     return any(name in bisects and names[at] in _RUNS for at, name in enumerate(names[:-1], 1))
 
 
-def translate(status: int) -> int:
+def under_git_bisect(status: int) -> int:
     """The exit code to end with: 125 where the commit cannot be tested, else as it is."""
     if status in _UNTESTABLE and is_running():
         return ExitCode.UNTESTABLE

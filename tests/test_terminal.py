@@ -5,14 +5,12 @@ from fake_run import FakeRun, play
 from rich.cells import cell_len
 
 from cp_matrix.record.results import RankResult, Verdict
-from cp_matrix.report import closing as module
-from cp_matrix.report.closing import closing
-from cp_matrix.report.phrases import closing_line
+from cp_matrix.report import terminal
+from cp_matrix.report.closing import close
 
 
 def told(run: FakeRun, width: int | None = None) -> list[str]:
-    lines = closing(run.record, command=lambda case: f"cp-matrix run '{case}'", width=width)
-    return [line.plain for line in lines]
+    return [line.plain for line in terminal.lines_of(close(run.record), width=width)]
 
 
 def section(lines: list[str], title: str) -> list[str]:
@@ -98,8 +96,8 @@ def test_every_failure_has_its_paragraph(run: FakeRun) -> None:
 
 
 def test_beyond_the_first_failures_each_takes_two_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FAILURES", 1)
-    monkeypatch.setattr(module, "SHORT_FAILURES", 2)
+    monkeypatch.setattr(terminal, "FAILURES", 1)
+    monkeypatch.setattr(terminal, "SHORT_FAILURES", 2)
     run = FakeRun([f"t[{n}]" for n in range(5)])
     for n in range(5):
         run.fails(f"t[{n}]", message="wrong")
@@ -114,12 +112,12 @@ def test_beyond_the_first_failures_each_takes_two_lines(monkeypatch: pytest.Monk
 
 
 def test_the_last_line_is_the_sum(run: FakeRun) -> None:
-    assert told(run)[-1] == closing_line(run.record)
+    assert told(run)[-1] == close(run.record).line
 
 
 def test_the_sum_is_broken_between_words_where_the_terminal_is_narrow(run: FakeRun) -> None:
     lines = told(run, 40)
-    assert " ".join(lines[-3:]) == closing_line(run.record)
+    assert " ".join(lines[-3:]) == close(run.record).line
 
 
 def test_a_clean_run_is_short() -> None:
@@ -161,3 +159,14 @@ def test_hostile_text_sends_no_control_characters() -> None:
     run = FakeRun([name], [("u[a]", "\x1b[31mreason\r\x9b2J")])
     run.fails(name, message="\x1b[2J")
     assert all(line.isprintable() for line in told(run))
+
+
+def test_the_closing_line_counts_what_was_never_run() -> None:
+    run = FakeRun(["t[a]", "t[b]", "t[c]"], [("t[d]", "no")])
+    run.start()
+    run.passes("t[a]", flaky=True)
+    run.fails("t[b]")
+    run.finish(12.34, "interrupted")
+    assert close(run.record).line == (
+        "1 passed, 1 failed, 0 crashed, 0 timeout, 1 skipped, 1 not run in 12.3 s; 1 flaky; interrupted"
+    )

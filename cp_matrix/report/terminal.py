@@ -1,0 +1,189 @@
+"""The closing of a run on a terminal: tables, then each failure, then the sum in one line."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from cp_matrix.report.closing import Closing, Concluded, settled
+from cp_matrix.report.failure import failure
+from cp_matrix.report.phrases import STYLES, duration, headline, several, why, word
+from cp_matrix.report.printable import cut_end, cut_middle, first_line, pad, printable
+
+#: How much of each list is shown; the rest is counted.
+TESTS = 30
+REASONS = 8
+SLOWEST = 5
+FLAKY = 10
+LEAKS = 10
+FAILURES = 10
+SHORT_FAILURES = 20
+#: Characters of a reason.
+REASON_LIMIT = 300
+
+
+def lines_of(closing: Closing, *, folder: Path | None = None, width: int | None = None) -> list[Text]:
+    """The end of a run as lines, to be printed unwrapped.
+
+    Args:
+        folder: the run folder, which the paths of logs are shown below.
+        width: the terminal's width in cells; None, for plain output, cuts nothing.
+    """
+    sections = [
+        _tests(closing, width),
+        _reasons("skipped because", closing.reasons, "cp-matrix plan", width),
+        _reasons("not run because", closing.not_run_reasons, "see junit.xml", width),
+        _slowest(closing, width),
+        _flaky(closing, width),
+        _leaks(closing, width),
+        *_failures(closing, folder, width),
+        [*_place(folder), *_sum(closing, width)],
+    ]
+    lines: list[Text] = []
+    for section in filter(None, sections):
+        lines += [Text(), *section]
+    return lines
+
+
+def _place(folder: Path | None) -> list[Text]:
+    return [] if folder is None else [Text(f"report: {folder}", style="dim")]
+
+
+def _sum(closing: Closing, width: int | None) -> list[Text]:
+    text = closing.line
+    lines = [Text(line) for line in ([text] if width is None else textwrap.wrap(text, width))]
+    for verdict, count in settled(closing.counts).items():
+        if count:
+            for line in lines:
+                line.highlight_words([f"{count} {word(verdict)}"], STYLES[verdict])
+    return lines
+
+
+def _tests(closing: Closing, width: int | None) -> list[Text]:
+    several_matrices = len({matrix for matrix, _ in closing.by_test}) > 1
+    rows = {
+        printable(f"{matrix}: {test}" if several_matrices else test): settled(counts)
+        for (matrix, test), counts in closing.by_test.items()
+    }
+    verdicts = [verdict for verdict in STYLES if any(row[verdict] for row in rows.values())]
+    columns = [max(len(word(verdict)), 6) + 2 for verdict in verdicts]
+    label = _label_width(rows, width, sum(columns) + 8)
+
+    lines = [Text(pad("test", label), style="bold")]
+    for verdict, column in zip(verdicts, columns, strict=True):
+        lines[0].append(f"{word(verdict):>{column}}")
+    lines[0].append(f"{'total':>8}")
+    for test in list(rows)[:TESTS]:
+        line = Text(pad(cut_middle(test, label), label))
+        for verdict, column in zip(verdicts, columns, strict=True):
+            count = rows[test][verdict]
+            line.append(f"{count or '-':>{column}}", style=STYLES[verdict] if count else "dim")
+        lines.append(line.append(f"{rows[test].total():>8}"))
+    if len(rows) > TESTS:
+        lines.append(Text(f"and {len(rows) - TESTS} more tests", style="dim"))
+    return lines
+
+
+def _reasons(title: str, counts: Counter[str], more: str, width: int | None) -> list[Text]:
+    reasons = counts.most_common()
+    if not reasons:
+        return []
+    lines = [_title(title)]
+    for reason, count in reasons[:REASONS]:
+        lines += _wrapped(f"{count:>7}", printable(reason, REASON_LIMIT), width)
+    if rest := reasons[REASONS:]:
+        hidden = several(sum(count for _, count in rest), "case")
+        text = f"         and {several(len(rest), 'more reason')} ({hidden}): {more}"
+        lines.append(Text(cut_end(text, width), style="dim"))
+    return lines
+
+
+def _slowest(closing: Closing, width: int | None) -> list[Text]:
+    if len(closing.slowest) < 2:
+        return []
+    rows = [(f"{duration(result.seconds):>7}", result.case) for result in closing.slowest[:SLOWEST]]
+    return [_title("slowest"), *_rows(rows, width, cut_middle)]
+
+
+def _flaky(closing: Closing, width: int | None) -> list[Text]:
+    flaky = closing.flaky
+    lines = [_title(f"flaky: {several(len(flaky), 'case')} passed only when tried again")] if flaky else []
+    for one in flaky[:FLAKY]:
+        lines.append(_entry(one, width))
+        for attempt in one.bad_attempts:
+            text = f"attempt {attempt.number} {word(attempt.outcome)}: {headline(attempt)}"
+            lines.append(Text("    " + cut_end(text, _less(width, 4)), style="dim"))
+    return lines + _more(len(flaky) - FLAKY)
+
+
+def _leaks(closing: Closing, width: int | None) -> list[Text]:
+    if not closing.leaks:
+        return []
+    cases: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    for case, leaks in closing.leaks.items():
+        for leak in leaks:
+            cases[first_line(leak)][case] = None
+    then = "kept" if closing.leaks_are_kept else "put right where that can be"
+    lines = [_title(f"left behind by {several(len(closing.leaks), 'case')}, and {then}")]
+    for leak, left in sorted(cases.items(), key=lambda item: -len(item[1]))[:LEAKS]:
+        lines += _rows([(f"{len(left):>7}", leak)], width, cut_end)
+        first = printable(next(iter(left)))
+        by = "by" if len(left) == 1 else "first by"
+        lines.append(Text(f"         {by} {cut_middle(first, _less(width, 10 + len(by)))}", style="dim"))
+    return lines + _more(len(cases) - LEAKS)
+
+
+def _failures(closing: Closing, folder: Path | None, width: int | None) -> list[list[Text]]:
+    sections = [
+        failure(number, one, folder=folder, width=width)
+        for number, one in enumerate(closing.failures[:FAILURES], 1)
+    ]
+    if rest := closing.failures[FAILURES:]:
+        lines = [_title(f"and {several(len(rest), 'more case')}")]
+        for one in rest[:SHORT_FAILURES]:
+            lines.append(_entry(one, width))
+            text = f"{word(one.result.verdict)}: {why(one.result, one.attempts)}"
+            lines.append(Text("    " + cut_end(text, _less(width, 4)), style="dim"))
+        sections.append(lines + _more(len(rest) - SHORT_FAILURES))
+    return sections
+
+
+def _entry(one: Concluded, width: int | None) -> Text:
+    return Text("  " + cut_middle(printable(one.result.case), _less(width, 2)))
+
+
+def _rows(
+    rows: Sequence[tuple[str, str]], width: int | None, cut: Callable[[str, int | None], str]
+) -> list[Text]:
+    return [Text(f"{figure}  {cut(printable(text), _less(width, len(figure) + 2))}") for figure, text in rows]
+
+
+def _wrapped(figure: str, text: str, width: int | None) -> list[Text]:
+    """A sentence whose end says as much as its beginning, over as many lines as it needs."""
+    room = _less(width, len(figure) + 2)
+    parts = [text] if room is None else textwrap.wrap(text, room) or [text]
+    # Wide characters take more room than was counted.
+    lines = [cut_end(part, room) for part in parts]
+    return [Text(f"{' ' * len(figure) if n else figure}  {line}") for n, line in enumerate(lines)]
+
+
+def _title(text: str) -> Text:
+    return Text(text, style="bold")
+
+
+def _more(count: int) -> list[Text]:
+    return [Text(f"  and {count} more", style="dim")] if count > 0 else []
+
+
+def _less(width: int | None, taken: int) -> int | None:
+    return None if width is None else max(width - taken, 1)
+
+
+def _label_width(labels: Iterable[str], width: int | None, taken: int) -> int:
+    longest = max(map(cell_len, labels), default=4)
+    return max(longest, 4) if width is None else max(min(longest, width - taken), 4)
