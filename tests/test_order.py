@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from cp_matrix.errors import UsageError
 from cp_matrix.matrix.case import Case
 from cp_matrix.record.planfile import dump, load_plan
+from cp_matrix.run.queue import Order
 from cp_matrix.session.choose import Request
 from cp_matrix.session.order import ANY_SEED, Again, Ordering, arrange
 
@@ -26,9 +28,8 @@ def matrix(tmp_path: Path) -> str:
 def lists(matrix: str, ordering: Ordering, *cases: str) -> list[list[str]]:
     """The ids in the order they wait in, by list."""
     arranged = arrange(Request((matrix, *cases), device="cpu"), ordering, Path("reports"))
-    if arranged.queue is None:
-        return [[case.id for case in arranged.chosen.plan.runnable]]
-    return [[work.case.id for work in works] for works in arranged.queue.shared.values()]
+    queue = arranged.queue(Order(), math.inf)
+    return [[work.case.id for work in batch.works] for batch in queue]
 
 
 def case(name: str, repetition: int = 1) -> Case:
