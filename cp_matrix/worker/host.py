@@ -32,10 +32,10 @@ def run_launch(folder: Path) -> None:
     try:
         failed = _launch(box)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the driver must learn that the launch is over
-        from cp_matrix.worker.error_text import clean
+        from cp_matrix.worker.error_text import encodable
 
         traceback.print_exc()
-        box.put_ended(Ended({}, clean(f"{type(error).__name__}: {error}")))
+        box.put_ended(Ended({}, encodable(f"{type(error).__name__}: {error}")))
     else:
         box.put_ended(Ended(failed, "ranks failed") if failed else Ended())
 

@@ -25,7 +25,7 @@ import msgspec
 from cp_matrix.facts.nccl import HOW_TO_SHARE, SHARES_GPUS, loaded_version, too_old
 from cp_matrix.mailbox import After, Isolation, Mailbox, Order, Ready, WorldSpec
 from cp_matrix.record.results import LogSpan, RankResult
-from cp_matrix.worker.error_text import LEAK_LIMIT, clean, rank_error, shortened, storable, traceback_of
+from cp_matrix.worker.error_text import LEAK_LIMIT, encodable, rank_error, shortened, storable, traceback_of
 from cp_matrix.worker.leaks import RANDOM_NUMBERS, Restoring
 from cp_matrix.worker.ranklog import RankLog
 from cp_matrix.worker.signals import StackDumps
@@ -106,14 +106,14 @@ class Rank:
         box: Mailbox,
         spec: WorldSpec,
         log: RankLog,
-        world: Any,
+        communicator: Any,
         suite: CaseFunction,
         dumps: StackDumps | None = None,
     ) -> None:
         self.box = box
         self.spec = spec
         self.log = log
-        self.world = world
+        self.communicator = communicator
         self.suite = suite
         self.dumps = dumps
 
@@ -155,26 +155,26 @@ class Rank:
         from cp_matrix.worker.context import Context, ToleranceError
         from cp_matrix.worker.watch import Watch
 
-        rank = self.world.rank
+        rank = self.communicator.rank
         log_start = self.log.size()
         self.box.mark_entered(number, rank)
         spec = self.spec
         restoring = Restoring.of(usual=spec.isolation is Isolation.RESTORE, named=spec.reset)
         snapshot = isolation.Snapshot.take()
-        groups_before = self.world.group_names()
+        groups_before = self.communicator.group_names()
         if number == 0 or RANDOM_NUMBERS in restoring:
             isolation.prepare(spec.seed)
         else:
             isolation.reset_peak()
         watch = Watch.take(spec.suite) if spec.watch else None
-        context = Context(self.world, self.spec.seed)
+        context = Context(self.communicator, self.spec.seed)
         error: BaseException | None = None
         started, clock, process = time.time(), time.perf_counter(), os.getpid()
         try:
             _refuse_unfinished(self.suite(order.params, context))
             context.raise_for_mismatch()
-            if self.world.device.type == "cuda":
-                torch.cuda.synchronize(self.world.device)
+            if self.communicator.device.type == "cuda":
+                torch.cuda.synchronize(self.communicator.device)
         except ToleranceError as mismatch:
             # It is raised here for every case: the figures tell what is wrong, the frames nothing.
             error = mismatch.with_traceback(None)
@@ -209,15 +209,15 @@ class Rank:
         self.log.attach()
         del error, context
         broken = isolation.reset_suite(spec.suite, restoring)
-        leaks = snapshot.restore(self.world.group_names() - groups_before, restoring)
+        leaks = snapshot.restore(self.communicator.group_names() - groups_before, restoring)
         if self.dumps is not None:
             self.dumps.arm()
         unhealthy = broken or snapshot.unhealthy()
         isolation.collect()
         if watch is not None:
             leaks += watch.compare(restoring)
-        shown_leaks = tuple(shortened(clean(leak), LEAK_LIMIT) for leak in leaks)
-        kinds = tuple(clean(leak.kind) for leak in leaks)
+        shown_leaks = tuple(shortened(encodable(leak), LEAK_LIMIT) for leak in leaks)
+        kinds = tuple(encodable(leak.kind) for leak in leaks)
         self.box.put_after(number, rank, After(shown_leaks, unhealthy, kinds), go=record.ok and not unhealthy)
 
 
@@ -241,7 +241,7 @@ def _with_figures(
         ok=error is None,
         error=None if error is None else rank_error(error),
         metrics=tuple(context.metrics),
-        values={clean(name): storable(value) for name, value in context.values.items()},
+        values={encodable(name): storable(value) for name, value in context.values.items()},
         phases=dict(context.phases),
         peak_memory=peak,
     )
@@ -272,7 +272,7 @@ def _join(box: Mailbox, spec: WorldSpec, rank: int, device: Any) -> Any:
     import torch.distributed as dist
     from torch._C._distributed_c10d import FileStore
 
-    from cp_matrix.worker.context import World
+    from cp_matrix.worker.context import Communicator
 
     backend = "gloo" if device.type == "cpu" else "nccl"
     if device.type == "cuda" and len(set(spec.devices)) < spec.world_size:
@@ -289,7 +289,7 @@ def _join(box: Mailbox, spec: WorldSpec, rank: int, device: Any) -> Any:
     )
     # The first collective opens the connections; otherwise the first case would pay for it.
     dist.all_reduce(torch.ones(1, device=device))
-    return World(rank, spec.world_size, device, backend)
+    return Communicator(rank, spec.world_size, device, backend)
 
 
 def main(folder: str) -> None:
@@ -312,7 +312,7 @@ def main(folder: str) -> None:
             os.environ["CP_MATRIX_KEEP_STATE"] = "1"  # for suites that put things back by themselves
         sys.path[:0] = [path for path in spec.import_path if path not in sys.path]
         try:
-            world, suite, ready = _start(box, spec, rank, inherited_torch)
+            communicator, suite, ready = _start(box, spec, rank, inherited_torch)
         except BaseException as error:  # noqa: BLE001 - told to the driver, which ends the world at once
             log.write(traceback_of(error))
             box.put_broken(rank, rank_error(error))
@@ -321,7 +321,7 @@ def main(folder: str) -> None:
         gc.collect()
         gc.freeze()
         box.put_ready(rank, ready)
-        Rank(box, spec, log, world, suite, dumps).serve()
+        Rank(box, spec, log, communicator, suite, dumps).serve()
         log.flush()
 
 
@@ -336,8 +336,8 @@ def _start(
     if device.type == "cpu":
         torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", "1"))))
     suite = load_suite(spec.suite)
-    world = _join(box, spec, rank, device)
-    return world, suite, Ready(str(device), inherited_torch)
+    communicator = _join(box, spec, rank, device)
+    return communicator, suite, Ready(str(device), inherited_torch)
 
 
 if __name__ == "__main__":
