@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 
 from cp_matrix.mailbox import Mailbox, Order, WorldSpec
-from cp_matrix.worker.context import Context, Communicator
+from cp_matrix.worker.context import Communicator, Context
 from cp_matrix.worker.loop import Rank
 from cp_matrix.worker.ranklog import RankLog
 

@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from cp_matrix.worker.context import Context, Communicator
+from cp_matrix.worker.context import Communicator, Context
 
 
 @pytest.fixture

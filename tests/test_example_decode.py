@@ -15,7 +15,7 @@ from worlds import Ranks, ranks
 
 from cp_matrix.matrix.check import check
 from cp_matrix.matrix.schema import load
-from cp_matrix.worker.context import Context, Communicator
+from cp_matrix.worker.context import Communicator, Context
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "examples" / "decode"

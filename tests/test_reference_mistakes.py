@@ -20,7 +20,7 @@ from cp_matrix.suites.reference import a2a, all_gather, block, case, exchange, p
 from cp_matrix.suites.reference import sequences as places
 from cp_matrix.suites.reference.exchange import Ring, Transfer
 from cp_matrix.suites.reference.sequences import Sequences, Tokens
-from cp_matrix.worker.context import Context, Communicator
+from cp_matrix.worker.context import Communicator, Context
 
 MATRIX = Path(__file__).parent.parent / "matrices" / "reference.yaml"
 Params = Mapping[str, Any]

@@ -14,7 +14,7 @@ from worlds import Ranks, ranks
 
 from cp_matrix.record.results import TensorError
 from cp_matrix.suites.torch_native import case, run_case
-from cp_matrix.worker.context import Context, Communicator
+from cp_matrix.worker.context import Communicator, Context
 
 BASE: Mapping[str, Any] = {
     "batch": 2, "seqlen": 64, "heads": 4, "kv_heads": 4, "head_dim": 16, "v_head_dim": 16, "mask": "causal",

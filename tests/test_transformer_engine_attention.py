@@ -13,7 +13,7 @@ from cp_matrix.suites.transformer_engine.inputs import draw_inputs
 from cp_matrix.suites.transformer_engine.library import Library
 from cp_matrix.suites.transformer_engine.packing import Packing
 from cp_matrix.suites.transformer_engine.problem import problem_of
-from cp_matrix.worker.context import Context, Communicator
+from cp_matrix.worker.context import Communicator, Context
 
 CPU = torch.device("cpu")
 PACKING = Packing((5, 12), (8, 12))

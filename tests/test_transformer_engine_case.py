@@ -15,7 +15,7 @@ from cp_matrix.record.results import TensorError
 from cp_matrix.suites.transformer_engine import case, run_case
 from cp_matrix.suites.transformer_engine.attention import Parallel
 from cp_matrix.suites.transformer_engine.problem import problem_of, scheme_of
-from cp_matrix.worker.context import Context, Communicator
+from cp_matrix.worker.context import Communicator, Context
 
 LAYOUTS = ["bshd", "sbhd", "thd"]
 

@@ -7,7 +7,7 @@ from fake_transformer_engine import FP8, PARAMS
 from cp_matrix.suites.transformer_engine.inputs import bias_shape, deal, draw_inputs, shard_of
 from cp_matrix.suites.transformer_engine.packing import Packing
 from cp_matrix.suites.transformer_engine.problem import problem_of
-from cp_matrix.worker.context import Context, Communicator
+from cp_matrix.worker.context import Communicator, Context
 
 CPU = torch.device("cpu")
 PACKING = Packing((5, 12), (8, 12))

@@ -8,7 +8,7 @@ from fake_transformer_engine import FP8, PARAMS
 
 from cp_matrix.suites.transformer_engine.problem import problem_of
 from cp_matrix.suites.transformer_engine.tolerances import Tolerance, compare, tolerance_of, value_range
-from cp_matrix.worker.context import Context, Communicator
+from cp_matrix.worker.context import Communicator, Context
 
 
 def context() -> Context:

@@ -22,7 +22,7 @@ PRELOADED = ["torch.distributed", "cp_matrix.suites.reference", "hypothesis", "p
 
 
 class Ranks:
-    """A running world. ``ranks.call(f, *args)`` is ``[f(communicator, *args) for each rank]``, side by side."""
+    """A running world. ``ranks.call(f, *args)`` is ``[f(communicator, *args)]`` of all, side by side."""
 
     def __init__(self, connections: list[Connection]) -> None:
         self._connections = connections
