@@ -113,9 +113,10 @@ def test_the_command_of_a_cold_world_is_understood_by_torchrun(tmp_path: Path) -
     from torch.distributed.run import get_args_parser
 
     command = ColdLauncher.command(spec(tmp_path), tmp_path)
-    parsed = get_args_parser().parse_args(command[3:])
-    world = (parsed.nproc_per_node, parsed.training_script, parsed.module)
-    assert world == ("2", "cp_matrix.worker.loop", True)
+    parsed = get_args_parser().parse_args(command[4:])
+    rank = (parsed.nproc_per_node, parsed.no_python, parsed.training_script, parsed.training_script_args)
+    program = ["-P", "-u", "-m", "cp_matrix.worker.loop", str(tmp_path)]
+    assert rank == ("2", True, sys.executable, program)
 
 
 def cold(tmp_path: Path, code: int, log: str = "") -> ColdHandle:
@@ -190,7 +191,7 @@ def warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WarmLauncher:
     program.chmod(0o755)
     monkeypatch.setattr(launch, "sys", SimpleNamespace(executable=str(program)))
     environment = {**os.environ, "TOLD": str(tmp_path / "told"), processes.MARK_VARIABLE: "run-1"}
-    return WarmLauncher(environment, ("a:f", "b:g"), ("/x", "/y"), tmp_path / "logs" / "host.log")
+    return WarmLauncher(environment, ("a.b", "c"), tmp_path / "logs" / "host.log")
 
 
 def test_worlds_share_a_host_which_is_told_their_folders(
@@ -212,12 +213,14 @@ def test_a_folder_is_one_line_to_the_host_whatever_its_name(warm: WarmLauncher, 
     assert [json.loads(line) for line in told.read_text().splitlines()] == [str(box.folder)]
 
 
-def test_a_host_is_told_what_to_import_beforehand(warm: WarmLauncher, box: Mailbox, tmp_path: Path) -> None:
+def test_a_host_is_told_what_to_import_beforehand_and_whose_child_it_is(
+    warm: WarmLauncher, box: Mailbox, tmp_path: Path
+) -> None:
     warm.start(spec(tmp_path), box)
     written = tmp_path / "told.env"
-    eventually(lambda: written.exists() and "CP_MATRIX_PRELOAD_PATH=/x:/y" in written.read_text())
+    eventually(lambda: written.exists() and "CP_MATRIX_PRELOAD=a.b c\n" in written.read_text())
     warm.close()
-    assert "CP_MATRIX_PRELOAD_SUITES=a:f b:g" in written.read_text()
+    assert f"CP_MATRIX_PARENT={os.getpid()}\n" in written.read_text()
 
 
 def test_a_host_that_died_is_replaced_and_its_worlds_are_over(

@@ -273,16 +273,13 @@ class Bisection:
 
     def _launcher(self, start: str, declared: tuple[tuple[str, str], ...]) -> Launcher:
         from cp_matrix.run.launch import ColdLauncher, WarmLauncher, rank_environment
+        from cp_matrix.run.libraries import libraries_of
 
         environment = rank_environment(self._environ, dict(declared), self._mark)
         if start == "cold":
             return ColdLauncher(environment)
-        return WarmLauncher(
-            environment,
-            (self._history.victim.suite,),
-            self._settings.spec.import_path,
-            self._folder / "logs" / "host.log",
-        )
+        libraries = libraries_of(self._history.victim.suite, self._settings.spec.import_path)
+        return WarmLauncher(environment, libraries, self._folder / "logs" / "host.log")
 
     def _neighbours(self) -> dict[Point, Case | None]:
         from cp_matrix.bisect.axes import point

@@ -9,12 +9,11 @@ from pathlib import Path
 import click
 
 from cp_matrix.cli.options import Request, selection_options
-from cp_matrix.cli.options import import_path as suite_path
 from cp_matrix.cli.order import Ordering, arrange, order_options
 from cp_matrix.cli.values import BatchSize, OutputFile, Seconds, grace_option, jobs_option, timeout_option
 from cp_matrix.errors import CpMatrixError, ExitCode, UsageError
+from cp_matrix.session import suites
 from cp_matrix.session.session import Session
-from cp_matrix.session.suite_check import check_folders, check_suite
 
 
 @click.command("run")
@@ -130,13 +129,15 @@ def command(
     arranged = arrange(request, ordering, out)
     chosen, spec = arranged.chosen, arranged.spec
     runnable = len(chosen.plan.runnable)
-    import_path = suite_path(chosen.matrices) if spec is None else spec.import_path
     if spec is not None:
         seed = seed if _was_typed("seed") else spec.seed
         isolation = isolation if _was_typed("isolation") else spec.isolation.value
-    check_folders(import_path)
-    for suite in sorted({case.suite for case in chosen.plan.runnable}):
-        check_suite(suite, import_path)
+    files = {matrix.name: matrix.path for matrix in chosen.matrices}
+    folders: dict[str, None] = {}
+    for matrix, suite in sorted({(case.matrix, case.suite) for case in chosen.plan.runnable}):
+        import_path = suites.import_path(files[matrix], suite) if spec is None else spec.import_path
+        suites.check_suite(suite, import_path)
+        folders.update(dict.fromkeys(import_path))
     if expect is not None and runnable != expect:
         raise CoverageError(
             f"{runnable} cases can run here, --expect says {expect}", hint="See: cp-matrix plan"
@@ -155,7 +156,7 @@ def command(
         timeout=timeout,
         start_timeout=start_timeout,
         seed=seed,
-        import_path=import_path,
+        import_path=tuple(folders),
         isolation=Isolation(isolation),
     )
     while True:

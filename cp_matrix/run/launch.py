@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -63,6 +63,11 @@ def rank_environment(inherited: Mapping[str, str], declared: Mapping[str, str], 
     environment = {name: value for name, value in inherited.items() if name not in _RANK_VARIABLES}
     environment.setdefault("OMP_NUM_THREADS", "1")
     return environment | LOOPBACK | {processes.MARK_VARIABLE: mark} | dict(declared)
+
+
+def _parent() -> dict[str, str]:
+    """Whose child a process is to be, so that it can tell when it is an orphan."""
+    return {"CP_MATRIX_PARENT": str(os.getpid())}
 
 
 class Launcher(Protocol):
@@ -126,8 +131,9 @@ class ColdLauncher:
         """The torchrun command line of a world."""
         return [
             sys.executable,
+            "-P",
             "-m",
-            "torch.distributed.run",
+            "cp_matrix.worker.torchrun",
             "--nnodes=1",
             f"--nproc-per-node={spec.world_size}",
             "--max-restarts=0",
@@ -139,7 +145,12 @@ class ColdLauncher:
             "--local-addr=127.0.0.1",
             # Otherwise in the temporary folder, where a torchrun that is killed would leave it.
             f"--log-dir={folder / 'agent'}",
-            "--module",
+            # Whatever lies in the folder in which a person works: it hides no module of Python's.
+            "--no-python",
+            sys.executable,
+            "-P",
+            "-u",
+            "-m",
             "cp_matrix.worker.loop",
             str(folder),
         ]
@@ -152,7 +163,7 @@ class ColdLauncher:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=self._environment | spec.environment,
+                env=self._environment | spec.environment | _parent(),
             )
         return ColdHandle(process, log)
 
@@ -183,19 +194,13 @@ class WarmHandle:
 
 
 class WarmLauncher:
-    """Forks worlds from a process that has imported torch and the suites (``worker/host.py``)."""
+    """Forks worlds from a process that has imported torch and the suites' libraries (``worker/host.py``)."""
 
-    def __init__(
-        self, environment: Mapping[str, str], suites: tuple[str, ...], import_path: tuple[str, ...], log: Path
-    ) -> None:
+    def __init__(self, environment: Mapping[str, str], libraries: Sequence[str], log: Path) -> None:
         self._log = log
         self._scratch = scratch.folder(environment[processes.MARK_VARIABLE])
         log.parent.mkdir(parents=True, exist_ok=True)
-        self._environment = {
-            **environment,
-            "CP_MATRIX_PRELOAD_SUITES": " ".join(suites),
-            "CP_MATRIX_PRELOAD_PATH": os.pathsep.join(import_path),
-        }
+        self._environment = {**environment, "CP_MATRIX_PRELOAD": " ".join(libraries)}
         self._process: subprocess.Popen[bytes] | None = None
         self._boxes: list[Mailbox] = []
 
@@ -203,11 +208,11 @@ class WarmLauncher:
         if self._process is None or self._process.poll() is not None:
             with self._log.open("ab") as output:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "cp_matrix.worker.host", str(self._scratch)],
+                    [sys.executable, "-P", "-m", "cp_matrix.worker.host", str(self._scratch)],
                     stdin=subprocess.PIPE,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    env=self._environment,
+                    env=self._environment | _parent(),
                 )
         return self._process
 

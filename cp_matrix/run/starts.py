@@ -15,6 +15,7 @@ from pathlib import Path
 from cp_matrix.mailbox import Ready, UnreadableMessageError
 from cp_matrix.record.results import RankError
 from cp_matrix.run.launch import ColdLauncher, Launcher, WarmLauncher, rank_environment
+from cp_matrix.run.libraries import libraries_of
 from cp_matrix.run.processes import describe_exit
 from cp_matrix.run.queue import WorldKind
 from cp_matrix.run.world import World
@@ -182,7 +183,7 @@ def torch_launchers(
     Args:
         environ: the environment that was inherited.
         mark: the run's id.
-        kinds: all kinds of worlds of the run: their suites are preloaded.
+        kinds: all kinds of worlds of the run: their suites' libraries are preloaded.
         import_path: where suites are imported from.
         logs: the folder for the hosts' logs.
     """
@@ -192,7 +193,8 @@ def torch_launchers(
         environment = rank_environment(environ, dict(declared), mark)
         if way == "cold":
             return ColdLauncher(environment)
-        suites = tuple(dict.fromkeys(kind.suite for kind in kinds if kind.environment == declared))
-        return WarmLauncher(environment, suites, import_path, logs / f"host{next(numbers)}.log")
+        suites = {kind.suite for kind in kinds if kind.environment == declared}
+        libraries = dict.fromkeys(name for one in sorted(suites) for name in libraries_of(one, import_path))
+        return WarmLauncher(environment, tuple(libraries), logs / f"host{next(numbers)}.log")
 
     return make

@@ -1,47 +1,47 @@
-"""Whether ranks can find a suite's module, found out without importing anything."""
+"""Where ranks import a suite from, and whether they can: found out without importing anything."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from importlib.machinery import PathFinder
-from importlib.util import find_spec
+from pathlib import Path
 
 from cp_matrix.errors import UsageError
+from cp_matrix.matrix import find
+from cp_matrix.run import libraries
+
+#: What the worker needs itself.
+_NEEDED = ("torch", "numpy", "msgspec", "cp_matrix")
+#: What to do about a file that `hiding` tells of.
+RENAME = "Rename it, and what imports it."
 
 
-def check_suite(suite: str, import_path: tuple[str, ...]) -> None:
-    """See that the module of ``module:function`` exists.
+def import_path(matrix_file: Path | None, suite: str) -> tuple[str, ...]:
+    """The folders from which ``module:function`` is imported, before what is installed.
 
-    Args:
-        import_path: folders that are looked in before everything else.
-
-    Raises:
-        UsageError: it does not.
+    That is the folder of its matrix, and the current one where only that has the module. A matrix that is
+    shipped (or None) has no folder of its own.
     """
-    module = suite.partition(":")[0]
-    places: list[str] | None = [*import_path, *sys.path]
-    name = ""
-    for part in module.split("."):
-        name = f"{name}.{part}" if name else part
-        spec = PathFinder.find_spec(name, places)
-        if spec is None and name == part:
-            # Packages that are installed to be edited may have finders of their own.
-            spec = find_spec(name) if name not in sys.modules else sys.modules[name].__spec__
-        if spec is None:
-            looked = ", ".join(import_path) if name == part else f"package {name.rpartition('.')[0]}"
-            raise UsageError(
-                f"suite {suite}: there is no module {name!r}",
-                hint=f"Looked in {looked}" + (" and what is installed." if name == part else "."),
-            )
-        places = list(spec.submodule_search_locations or [])
+    if matrix_file is None or (beside := matrix_file.resolve().parent) == find.shipped_folder().resolve():
+        return ()
+    top = suite.partition(":")[0].partition(".")[0]
+    here = Path.cwd()
+    found_here = top != "cp_matrix" and _has(here, top) and not _has(beside, top)
+    return (str(beside), str(here)) if found_here else (str(beside),)
 
 
-def check_folders(import_path: tuple[str, ...]) -> None:
-    """See that ranks can be told the folders that suites are imported from.
+def _has(folder: Path, module: str) -> bool:
+    return PathFinder.find_spec(module, [str(folder)]) is not None
+
+
+def check_suite(suite: str, import_path: Sequence[str]) -> None:
+    """See that ranks can import ``module:function`` from these folders.
 
     Raises:
-        UsageError: the path of one is no UTF-8 text.
+        UsageError: there is no such module, the path of a folder is no UTF-8 text, or a file in one has the
+            name of a module that ranks need.
     """
     for folder in import_path:
         try:
@@ -52,3 +52,33 @@ def check_folders(import_path: tuple[str, ...]) -> None:
                 where=os.fsencode(folder).decode(errors="backslashreplace"),
                 hint="Rename the folder, or run from another one.",
             ) from error
+    for sentence in hiding(suite, import_path):
+        raise UsageError(sentence, hint=RENAME)
+    parts = suite.partition(":")[0].split(".")
+    known = len(libraries.find(".".join(parts), import_path))
+    if known == len(parts):
+        return
+    looked = f"package {'.'.join(parts[:known])}" if known else ", ".join([*import_path, "what is installed"])
+    absent = ".".join(parts[: known + 1])
+    raise UsageError(f"suite {suite}: there is no module {absent!r}", hint=f"Looked in {looked}.")
+
+
+def hiding(suite: str, import_path: Sequence[str]) -> list[str]:
+    """A sentence for each file in these folders that ranks may import in the place of what they need."""
+    found = {name.partition(".")[0] for name in libraries.libraries_of(suite, import_path)}
+    kinds = {
+        **dict.fromkeys(sys.stdlib_module_names, "a module of Python's standard library"),
+        **dict.fromkeys((*_NEEDED, *found), "a library that ranks need"),
+    }
+    sentences = []
+    for folder in import_path:
+        for name, kind in sorted(kinds.items()):
+            spec = PathFinder.find_spec(name, [folder])
+            # A folder without __init__.py hides nothing; and it may be that very library.
+            if spec is not None and spec.origin is not None and not _is_found_anyway(name, spec.origin):
+                sentences.append(f"{spec.origin} has the name of {kind} and may be imported in its place")
+    return sentences
+
+
+def _is_found_anyway(name: str, file: str) -> bool:
+    return any(spec.origin == file for spec in libraries.find(name, ()))

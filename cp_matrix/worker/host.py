@@ -6,7 +6,6 @@ own; ends, with every rank, when its input closes. It talks to the driver only t
 
 from __future__ import annotations
 
-import ctypes
 import json
 import logging
 import multiprocessing
@@ -19,6 +18,8 @@ import traceback
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from cp_matrix.worker.parent import die_with_parent
 
 if TYPE_CHECKING:
     from cp_matrix.mailbox import Mailbox
@@ -72,7 +73,7 @@ def _launch(box: Mailbox) -> dict[int, int]:
 
 def main() -> None:
     """Serve launches until standard input closes."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: never outlive the driver
+    die_with_parent()
     # This process is killed in the end and cannot clean up; the driver removes this folder.
     tempfile.tempdir = sys.argv[1]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the driver decides
