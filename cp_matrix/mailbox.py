@@ -108,8 +108,13 @@ class ProcessId(msgspec.Struct, frozen=True):
 
     @classmethod
     def own(cls) -> ProcessId:
-        text = Path("/proc/self/stat").read_text(errors="replace")
-        return cls(os.getpid(), int(text[text.rindex(")") + 2 :].split()[19]))
+        return cls.of(os.getpid())
+
+    @classmethod
+    def of(cls, pid: int) -> ProcessId:
+        """The process that has this number now; FileNotFoundError where there is none."""
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        return cls(pid, int(text[text.rindex(")") + 2 :].split()[19]))
 
 
 class Ready(msgspec.Struct, frozen=True):
