@@ -42,6 +42,10 @@ T = TypeVar("T")
 
 _OF_A_CASE = ("in", "result", "go", "halt")
 
+#: The variable that tells a process which one is to be its parent; see ``worker/parent.py``.
+PARENT_VARIABLE = "CP_MATRIX_PARENT"
+#: Libraries that the fork server imports before there are ranks, separated by spaces.
+PRELOAD_VARIABLE = "CP_MATRIX_PRELOAD"
 #: Asks a rank to write its Python stacks into ``stacks/R``.
 STACKS_SIGNAL = signal.SIGUSR1
 
@@ -118,8 +122,13 @@ class ProcessId(msgspec.Struct, frozen=True):
 
     @classmethod
     def own(cls) -> ProcessId:
-        text = Path("/proc/self/stat").read_text(errors="replace")
-        return cls(os.getpid(), int(text[text.rindex(")") + 2 :].split()[19]))
+        return cls.of(os.getpid())
+
+    @classmethod
+    def of(cls, pid: int) -> ProcessId:
+        """The process that has this number now; FileNotFoundError where there is none."""
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        return cls(pid, int(text[text.rindex(")") + 2 :].split()[19]))
 
 
 class Ready(msgspec.Struct, frozen=True):

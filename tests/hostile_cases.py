@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 
 from cp_matrix.mailbox import Mailbox, Order, WorldSpec
-from cp_matrix.worker.context import Context, World
+from cp_matrix.worker.context import Communicator, Context
 from cp_matrix.worker.loop import Rank
 from cp_matrix.worker.ranklog import RankLog
 
@@ -130,7 +130,7 @@ def main(folder: Path) -> None:
     box = Mailbox.create(folder / "box", spec)
     log = RankLog(folder / "rank0.log", "logs/w0001/rank0.log")
     dist.init_process_group("gloo", store=FileStore(str(folder / "store"), 1), rank=0, world_size=1)
-    rank = Rank(box, spec, log, World(0, 1, torch.device("cpu"), "gloo"), run_case)
+    rank = Rank(box, spec, log, Communicator(0, 1, torch.device("cpu"), "gloo"), run_case)
     for number, what in enumerate(CASES):
         rank._carry_out(number, Order(f"t[{what}]", 1, {"what": what}))
 

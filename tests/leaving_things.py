@@ -24,7 +24,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 
 from cp_matrix.worker import isolation
-from cp_matrix.worker.context import World
+from cp_matrix.worker.context import Communicator
 from cp_matrix.worker.leaks import Leak, Restoring
 
 matmul: Any = torch.backends.cuda.matmul
@@ -119,10 +119,10 @@ def randoms() -> list[object]:
 
 def expected_groups() -> list[Leak]:
     """The world's own groups, made while a case ran, are nobody's leak."""
-    world = World(0, 1, torch.device("cpu"), "gloo")
-    snapshot, before = isolation.Snapshot.take(), world.group_names()
-    world.grid(1)
-    return snapshot.restore(world.group_names() - before)
+    communicator = Communicator(0, 1, torch.device("cpu"), "gloo")
+    snapshot, before = isolation.Snapshot.take(), communicator.group_names()
+    communicator.grid(1)
+    return snapshot.restore(communicator.group_names() - before)
 
 
 def broken_groups(answer: dict[str, object]) -> None:

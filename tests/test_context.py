@@ -5,12 +5,12 @@ import re
 import pytest
 import torch
 
-from cp_matrix.worker.context import Context, World
+from cp_matrix.worker.context import Communicator, Context
 
 
 @pytest.fixture
 def context() -> Context:
-    return Context(World(0, 1, torch.device("cpu"), "gloo"), seed=0)
+    return Context(Communicator(0, 1, torch.device("cpu"), "gloo"), seed=0)
 
 
 @pytest.mark.parametrize(

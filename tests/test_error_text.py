@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from cp_matrix.record.results import RankError
-from cp_matrix.worker.error_text import clean, rank_error, shortened, storable
+from cp_matrix.worker.error_text import encodable, rank_error, shortened, storable
 
 
 def failing(self: object, *arguments: object) -> str:
@@ -82,7 +82,7 @@ def test_a_text_within_the_limit_stays_as_it_is() -> None:
 
 
 def test_lone_surrogates_are_written_out_and_all_else_is_kept() -> None:
-    assert clean("ü\ud800\U0001f600\0") == "ü\\ud800\U0001f600\0"
+    assert encodable("ü\ud800\U0001f600\0") == "ü\\ud800\U0001f600\0"
 
 
 @pytest.mark.parametrize(

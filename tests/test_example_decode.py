@@ -15,7 +15,7 @@ from worlds import Ranks, ranks
 
 from cp_matrix.matrix.check import check
 from cp_matrix.matrix.schema import load
-from cp_matrix.worker.context import Context, World
+from cp_matrix.worker.context import Communicator, Context
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "examples" / "decode"
@@ -33,8 +33,8 @@ def two() -> Iterator[Ranks]:
         yield world
 
 
-def agrees(world: World, params: Mapping[str, Any], rescaled: bool = True) -> bool:
-    context = Context(world, seed=0)
+def agrees(communicator: Communicator, params: Mapping[str, Any], rescaled: bool = True) -> bool:
+    context = Context(communicator, seed=0)
     with pytest.MonkeyPatch.context() as patch:
         if not rescaled:
             patch.setattr(decode_attention, "rescaling", lambda largest, _: torch.ones_like(largest))

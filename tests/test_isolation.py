@@ -45,7 +45,7 @@ SAID = {
     "hook": ["exception hooks changed"],
     "patch": ["functions of modules changed torch.distributed.all_reduce"],
     "group": ["1 process group left open"],
-    "thread": ["thread 'stays' is still running"],
+    "thread": ["thread 'stays' (threading.Event.wait) is still running"],
 }
 
 

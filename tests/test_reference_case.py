@@ -10,7 +10,7 @@ from worlds import Ranks, ranks
 from cp_matrix.record.results import TensorError
 from cp_matrix.suites.reference import case, run_case
 from cp_matrix.worker import precision
-from cp_matrix.worker.context import Context, World
+from cp_matrix.worker.context import Communicator, Context
 
 BASE: Mapping[str, Any] = {
     "batch": 2, "seqlen": 64, "heads": 4, "kv_heads": 4, "head_dim": 16, "v_head_dim": 16, "mask": "causal",
@@ -31,8 +31,8 @@ def four() -> Iterator[Ranks]:
         yield world
 
 
-def measured(world: World, params: Mapping[str, Any]) -> list[TensorError]:
-    context = Context(world, seed=0)
+def measured(communicator: Communicator, params: Mapping[str, Any]) -> list[TensorError]:
+    context = Context(communicator, seed=0)
     run_case(params, context)
     return context.metrics
 
@@ -87,8 +87,8 @@ def test_result_and_all_gradients_are_compared(two: Ranks) -> None:
         assert [metric.name for metric in metrics] == ["out", "dq", "dk", "dv"]
 
 
-def answers(world: World, seeds: tuple[int, ...]) -> list[torch.Tensor]:
-    return [case.solve(case.problem_of(BASE), Context(world, seed)).expected.out for seed in seeds]
+def answers(communicator: Communicator, seeds: tuple[int, ...]) -> list[torch.Tensor]:
+    return [case.solve(case.problem_of(BASE), Context(communicator, seed)).expected.out for seed in seeds]
 
 
 def test_every_rank_makes_the_same_inputs(two: Ranks) -> None:
@@ -101,13 +101,13 @@ def test_another_seed_makes_other_inputs(two: Ranks) -> None:
     assert not torch.equal(one, other)
 
 
-def solutions(world: World, cases: list[Mapping[str, Any]]) -> int:
+def solutions(communicator: Communicator, cases: list[Mapping[str, Any]]) -> int:
     made = []
     solve = case.solve
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(case, "solve", lambda *args: made.append(args) or solve(*args))
         for params in cases:
-            run_case(params, Context(world, seed=99))
+            run_case(params, Context(communicator, seed=99))
     return len(made)
 
 
@@ -143,7 +143,7 @@ def test_head_sizes_default_to_those_of_the_queries() -> None:
     assert case.problem_of(spare) == case.problem_of(BASE)
 
 
-def during_and_after(world: World, allowed: bool) -> tuple[bool, bool, str]:
+def during_and_after(communicator: Communicator, allowed: bool) -> tuple[bool, bool, str]:
     before = precision.read()
     torch.backends.cuda.matmul.allow_tf32 = allowed
     try:
@@ -160,9 +160,9 @@ def test_products_are_exact_and_nothing_is_left_changed(two: Ranks, allowed: boo
     assert two.call(during_and_after, allowed) == [(False, allowed, "")] * 2
 
 
-def changed_by_a_case(world: World) -> str:
+def changed_by_a_case(communicator: Communicator) -> str:
     before = precision.read()
-    run_case(BASE, Context(world, seed=0))
+    run_case(BASE, Context(communicator, seed=0))
     return precision.difference(before, precision.read())
 
 

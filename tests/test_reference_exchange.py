@@ -7,7 +7,7 @@ import torch
 from worlds import Ranks, ranks
 
 from cp_matrix.suites.reference import exchange
-from cp_matrix.worker.context import World
+from cp_matrix.worker.context import Communicator
 
 
 @pytest.fixture(scope="module")
@@ -16,19 +16,19 @@ def four() -> Iterator[Ranks]:
         yield world
 
 
-def own(world: World, *shape: int) -> torch.Tensor:
+def own(communicator: Communicator, *shape: int) -> torch.Tensor:
     """Numbers that tell which rank made them."""
-    return torch.arange(torch.Size(shape).numel(), dtype=torch.float64).view(shape) + 1000 * world.rank
+    return torch.arange(torch.Size(shape).numel(), dtype=torch.float64).view(shape) + 1000 * communicator.rank
 
 
-def once_around(world: World) -> list[tuple[int, int]]:
-    ring = exchange.Ring(world.group)
-    held = torch.tensor([world.rank])
+def once_around(communicator: Communicator) -> list[tuple[int, int]]:
+    ring = exchange.Ring(communicator.group)
+    held = torch.tensor([communicator.rank])
     seen = []
     for source in ring.sources():
         seen.append((source, int(held)))
         held = ring.start(held).wait()
-    return [*seen, (world.rank, int(held))]
+    return [*seen, (communicator.rank, int(held))]
 
 
 def test_a_block_visits_every_rank_and_comes_home(four: Ranks) -> None:
@@ -36,9 +36,12 @@ def test_a_block_visits_every_rank_and_comes_home(four: Ranks) -> None:
         assert seen == [((rank - step) % 4, (rank - step) % 4) for step in range(4)] + [(rank, rank)]
 
 
-def two_at_once(world: World) -> list[int]:
-    ring = exchange.Ring(world.group)
-    first, second = ring.start(torch.tensor([world.rank])), ring.start(torch.tensor([10 + world.rank]))
+def two_at_once(communicator: Communicator) -> list[int]:
+    ring = exchange.Ring(communicator.group)
+    first, second = (
+        ring.start(torch.tensor([communicator.rank])),
+        ring.start(torch.tensor([10 + communicator.rank])),
+    )
     return [int(first.wait()), int(second.wait())]
 
 
@@ -46,25 +49,25 @@ def test_two_blocks_on_their_way_at_once_are_not_confused(four: Ranks) -> None:
     assert four.call(two_at_once) == [[(rank - 1) % 4, 10 + (rank - 1) % 4] for rank in range(4)]
 
 
-def rings_in_columns(world: World) -> int:
-    _, column = world.grid(2)
-    return int(exchange.Ring(column).start(torch.tensor([world.rank])).wait())
+def rings_in_columns(communicator: Communicator) -> int:
+    _, column = communicator.grid(2)
+    return int(exchange.Ring(column).start(torch.tensor([communicator.rank])).wait())
 
 
 def test_rings_within_groups_stay_within_them(four: Ranks) -> None:
     assert four.call(rings_in_columns) == [2, 3, 0, 1]
 
 
-def gathered(world: World) -> list[float]:
-    return exchange.gather_tokens(own(world, 1, 1, 2, 1), world.group).flatten().tolist()
+def gathered(communicator: Communicator) -> list[float]:
+    return exchange.gather_tokens(own(communicator, 1, 1, 2, 1), communicator.group).flatten().tolist()
 
 
 def test_gathered_tokens_lie_in_the_order_of_the_ranks(four: Ranks) -> None:
     assert four.call(gathered) == [[0, 1, 1000, 1001, 2000, 2001, 3000, 3001]] * 4
 
 
-def summed(world: World) -> list[float]:
-    return exchange.scatter_token_sums(own(world, 1, 1, 8, 1), world.group).flatten().tolist()
+def summed(communicator: Communicator) -> list[float]:
+    return exchange.scatter_token_sums(own(communicator, 1, 1, 8, 1), communicator.group).flatten().tolist()
 
 
 def test_summed_tokens_return_to_their_rank(four: Ranks) -> None:
@@ -74,8 +77,8 @@ def test_summed_tokens_return_to_their_rank(four: Ranks) -> None:
     ]
 
 
-def traded(world: World) -> list[list[float]]:
-    received = exchange.heads_to_tokens(own(world, 1, 4, 2, 1), world.group)
+def traded(communicator: Communicator) -> list[list[float]]:
+    received = exchange.heads_to_tokens(own(communicator, 1, 4, 2, 1), communicator.group)
     return received.squeeze(3).squeeze(0).tolist()
 
 
@@ -84,10 +87,11 @@ def test_a_rank_gets_its_head_of_every_rank_s_tokens(four: Ranks) -> None:
         assert heads == [[1000 * other + 2 * rank + token for other in range(4) for token in range(2)]]
 
 
-def there_and_back(world: World) -> bool:
-    shard = own(world, 3, 8, 2, 5)
+def there_and_back(communicator: Communicator) -> bool:
+    shard = own(communicator, 3, 8, 2, 5)
     return torch.equal(
-        exchange.tokens_to_heads(exchange.heads_to_tokens(shard, world.group), world.group), shard
+        exchange.tokens_to_heads(exchange.heads_to_tokens(shard, communicator.group), communicator.group),
+        shard,
     )
 
 
@@ -95,9 +99,9 @@ def test_heads_traded_for_tokens_can_be_traded_back(four: Ranks) -> None:
     assert four.call(there_and_back) == [True] * 4
 
 
-def bfloat16_everywhere(world: World) -> bool:
+def bfloat16_everywhere(communicator: Communicator) -> bool:
     ones = torch.ones(1, 4, 4, 2, dtype=torch.bfloat16)
-    group = world.group
+    group = communicator.group
     return all(
         bool((tensor == value).all())
         for tensor, value in (
@@ -113,9 +117,9 @@ def test_every_exchange_takes_bfloat16(four: Ranks) -> None:
     assert four.call(bfloat16_everywhere) == [True] * 4
 
 
-def uneven(world: World) -> str:
+def uneven(communicator: Communicator) -> str:
     try:
-        exchange.heads_to_tokens(own(world, 1, 6, 2, 1), world.group)
+        exchange.heads_to_tokens(own(communicator, 1, 6, 2, 1), communicator.group)
     except ValueError as error:
         return str(error)
     return ""

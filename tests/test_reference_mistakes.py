@@ -20,7 +20,7 @@ from cp_matrix.suites.reference import a2a, all_gather, block, case, exchange, p
 from cp_matrix.suites.reference import sequences as places
 from cp_matrix.suites.reference.exchange import Ring, Transfer
 from cp_matrix.suites.reference.sequences import Sequences, Tokens
-from cp_matrix.worker.context import Context, World
+from cp_matrix.worker.context import Communicator, Context
 
 MATRIX = Path(__file__).parent.parent / "matrices" / "reference.yaml"
 Params = Mapping[str, Any]
@@ -213,10 +213,10 @@ def essential() -> dict[int, dict[str, Params]]:
     return by_size
 
 
-def failing(world: World, cases: dict[str, Params], plant: Plant | None) -> set[str]:
+def failing(communicator: Communicator, cases: dict[str, Params], plant: Plant | None) -> set[str]:
     failed = set()
     for name, params in cases.items():
-        context = Context(world, seed=0)
+        context = Context(communicator, seed=0)
         with pytest.MonkeyPatch.context() as patch:
             if plant:
                 plant(patch)

@@ -14,7 +14,7 @@ from worlds import Ranks, ranks
 
 from cp_matrix.record.results import TensorError
 from cp_matrix.suites.torch_native import case, run_case
-from cp_matrix.worker.context import Context, World
+from cp_matrix.worker.context import Communicator, Context
 
 BASE: Mapping[str, Any] = {
     "batch": 2, "seqlen": 64, "heads": 4, "kv_heads": 4, "head_dim": 16, "v_head_dim": 16, "mask": "causal",
@@ -35,9 +35,9 @@ def four() -> Iterator[Ranks]:
         yield world
 
 
-def measured(world: World, params: Mapping[str, Any]) -> list[TensorError]:
+def measured(communicator: Communicator, params: Mapping[str, Any]) -> list[TensorError]:
     cpu_ring.install()
-    context = Context(world, seed=0)
+    context = Context(communicator, seed=0)
     run_case(params, context)
     return context.metrics
 
@@ -104,11 +104,11 @@ MISTAKES: Mapping[str, tuple[Any, str, Callable[..., Any], str]] = {
 }  # fmt: skip
 
 
-def mistaken(world: World, mistake: str, dtype: str) -> bool:
+def mistaken(communicator: Communicator, mistake: str, dtype: str) -> bool:
     owner, name, replacement, sharding = MISTAKES[mistake]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, replacement)
-        metrics = measured(world, {**BASE, "dtype": dtype, "sharding": sharding})
+        metrics = measured(communicator, {**BASE, "dtype": dtype, "sharding": sharding})
     return not all(metric.ok for metric in metrics)
 
 
@@ -118,14 +118,14 @@ def test_a_mistake_in_the_ring_fails_the_case(two: Ranks, mistake: str, dtype: s
     assert any(two.call(mistaken, mistake, dtype))
 
 
-def solutions(world: World, cases: list[Mapping[str, Any]]) -> int:
+def solutions(communicator: Communicator, cases: list[Mapping[str, Any]]) -> int:
     cpu_ring.install()
     made = []
     solve = case.solve
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(case, "solve", lambda *args: made.append(args) or solve(*args))
         for params in cases:
-            run_case(params, Context(world, seed=99))
+            run_case(params, Context(communicator, seed=99))
     return len(made)
 
 
@@ -140,7 +140,7 @@ def test_the_one_rank_attention_is_computed_once_for_all_rotations_and_shardings
 
 def test_the_answer_is_computed_with_grouped_heads_and_other_value_heads() -> None:
     params = {**BASE, "kv_heads": 2, "v_head_dim": 8}
-    context = Context(World(0, 1, torch.device("cpu"), "gloo"), seed=0)
+    context = Context(Communicator(0, 1, torch.device("cpu"), "gloo"), seed=0)
     answer = case.solve(case.problem_of(params), context)
     assert {name: list(tensor.shape) for name, tensor in answer.expected.items()} == {
         "out": [2, 4, 64, 8], "dq": [2, 4, 64, 16], "dk": [2, 2, 64, 16], "dv": [2, 2, 64, 8],

@@ -12,7 +12,7 @@ from torch.nn import functional
 from worlds import Ranks, ranks
 
 from cp_matrix.suites.torch_native import ring
-from cp_matrix.worker.context import World
+from cp_matrix.worker.context import Communicator
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +37,9 @@ class Stop(Exception):
     pass
 
 
-def before_within_after(world: World, fail: bool) -> tuple[Any, ...]:
+def before_within_after(communicator: Communicator, fail: bool) -> tuple[Any, ...]:
     before = switches()
-    mesh = ring.mesh_of(world.group, world.device)
+    mesh = ring.mesh_of(communicator.group, communicator.device)
     try:
         with ring.parallel(
             mesh, [torch.zeros(1, 1, 16, 8)], backend="efficient", rotation="alltoall", sharding="contiguous"
@@ -77,10 +77,10 @@ class Abrupt:
             self.inner.__exit__(None, None, None)
 
 
-def abruptly(world: World) -> tuple[Any, ...]:
+def abruptly(communicator: Communicator) -> tuple[Any, ...]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ring, "context_parallel", Abrupt)
-        return before_within_after(world, True)
+        return before_within_after(communicator, True)
 
 
 def test_what_an_older_pytorch_leaves_patched_after_an_error_is_put_back(two: Ranks) -> None:
@@ -88,8 +88,8 @@ def test_what_an_older_pytorch_leaves_patched_after_an_error_is_put_back(two: Ra
         assert after == before
 
 
-def shares(world: World, sharding: str) -> tuple[list[float], list[float]]:
-    mesh = ring.mesh_of(world.group, world.device)
+def shares(communicator: Communicator, sharding: str) -> tuple[list[float], list[float]]:
+    mesh = ring.mesh_of(communicator.group, communicator.device)
     tokens = torch.arange(8.0).reshape(1, 1, 8, 1)
     with ring.parallel(mesh, [tokens], backend="flash", rotation="allgather", sharding=sharding):
         whole = ring.joined(mesh, tokens)
@@ -109,9 +109,9 @@ def test_joined_shares_are_in_the_order_of_the_sequence(two: Ranks, sharding: st
     assert [whole for _, whole in two.call(shares, sharding)] == [list(range(8))] * 2
 
 
-def groups_opened(world: World) -> int:
+def groups_opened(communicator: Communicator) -> int:
     before = set(c10d._world.pg_names.values())
-    ring.mesh_of(world.group, world.device)
+    ring.mesh_of(communicator.group, communicator.device)
     return len(set(c10d._world.pg_names.values()) - before)
 
 

@@ -13,7 +13,7 @@ from cp_matrix.suites.transformer_engine.inputs import draw_inputs
 from cp_matrix.suites.transformer_engine.library import Library
 from cp_matrix.suites.transformer_engine.packing import Packing
 from cp_matrix.suites.transformer_engine.problem import problem_of
-from cp_matrix.worker.context import Context, World
+from cp_matrix.worker.context import Communicator, Context
 
 CPU = torch.device("cpu")
 PACKING = Packing((5, 12), (8, 12))
@@ -23,7 +23,7 @@ GROUP: Any = "all ranks"
 def run(params: dict[str, Any], library: Library | None = None) -> dict[str, torch.Tensor]:
     problem = problem_of(params)
     packing = PACKING if params["qkv_format"] == "thd" else None
-    inputs = draw_inputs(problem, packing, Context(World(0, 1, CPU, "gloo"), 1))
+    inputs = draw_inputs(problem, packing, Context(Communicator(0, 1, CPU, "gloo"), 1))
     return attend(library or fake_library(), problem, packing, inputs, GROUP)
 
 
@@ -145,7 +145,7 @@ def test_what_enters_in_fp8_is_quantized_before(changed: dict[str, Any], quantiz
 
 def test_the_scheme_reaches_the_module() -> None:
     problem = problem_of(PARAMS)
-    inputs = draw_inputs(problem, None, Context(World(0, 1, CPU, "gloo"), 1))
+    inputs = draw_inputs(problem, None, Context(Communicator(0, 1, CPU, "gloo"), 1))
     stream: Any = "a stream"
     given: list[Any] = []
     library = fake_library()
@@ -157,7 +157,7 @@ def test_the_scheme_reaches_the_module() -> None:
 
 
 def test_a2a_p2p_names_those_who_trade_heads_first() -> None:
-    class Grid(World):
+    class Grid(Communicator):
         def grid(self, inner: int) -> Any:
             return ("neighbours", inner), "ranks apart"
 

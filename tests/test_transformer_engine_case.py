@@ -15,7 +15,7 @@ from cp_matrix.record.results import TensorError
 from cp_matrix.suites.transformer_engine import case, run_case
 from cp_matrix.suites.transformer_engine.attention import Parallel
 from cp_matrix.suites.transformer_engine.problem import problem_of, scheme_of
-from cp_matrix.worker.context import Context, World
+from cp_matrix.worker.context import Communicator, Context
 
 LAYOUTS = ["bshd", "sbhd", "thd"]
 
@@ -31,8 +31,8 @@ def parallel_on_cpu(scheme: str, context: Context) -> Parallel:
     return Parallel(context.group, list(range(context.world_size)), stream, scheme)
 
 
-def verified(world: World, params: dict[str, Any], *, mistaken: bool = False) -> Context:
-    context = Context(world, seed=1)
+def verified(communicator: Communicator, params: dict[str, Any], *, mistaken: bool = False) -> Context:
+    context = Context(communicator, seed=1)
     with (
         mock.patch.object(case, "parallel_of", parallel_on_cpu),
         mock.patch.object(FakeParallel, "mistaken", mistaken),
@@ -41,8 +41,8 @@ def verified(world: World, params: dict[str, Any], *, mistaken: bool = False) ->
     return context
 
 
-def metrics(world: World, params: dict[str, Any], mistaken: bool = False) -> list[TensorError]:
-    return verified(world, params, mistaken=mistaken).metrics
+def metrics(communicator: Communicator, params: dict[str, Any], mistaken: bool = False) -> list[TensorError]:
+    return verified(communicator, params, mistaken=mistaken).metrics
 
 
 def names(found: list[TensorError]) -> list[str]:
@@ -103,7 +103,7 @@ def test_the_gradient_of_the_sink_is_compared_in_full(two: Ranks) -> None:
 
 
 def test_more_keys_than_queries_are_dealt_and_compared_by_themselves() -> None:
-    context = Context(World(0, 2, torch.device("cpu"), "gloo"), 0)
+    context = Context(Communicator(0, 2, torch.device("cpu"), "gloo"), 0)
     problem = problem_of(PARAMS | {"max_seqlen_kv": 64, "attn_mask_type": "no_mask"})
     shard = case.shard_of(problem, None, 0, 2, context.device)
     expected = torch.arange(2 * 64).view(1, 64, 2)
@@ -124,11 +124,11 @@ def test_fp8_is_bounded_by_a_part_of_the_range(two: Ranks, scaling: str) -> None
 
 def test_a_rank_without_a_gpu_is_refused() -> None:
     with pytest.raises(ValueError, match="CUDA"):
-        run_case(PARAMS, Context(World(0, 1, torch.device("cpu"), "gloo"), 0))
+        run_case(PARAMS, Context(Communicator(0, 1, torch.device("cpu"), "gloo"), 0))
 
 
-def references(world: World, schemes: list[str]) -> list[tuple[str, ...]]:
-    return [tuple(sorted(verified(world, PARAMS | {"cp_comm_type": name}).phases)) for name in schemes]
+def references(communicator: Communicator, schemes: list[str]) -> list[tuple[str, ...]]:
+    return [tuple(sorted(verified(communicator, PARAMS | {"cp_comm_type": name}).phases)) for name in schemes]
 
 
 def test_schemes_share_the_answer_of_one_rank() -> None:
@@ -137,17 +137,17 @@ def test_schemes_share_the_answer_of_one_rank() -> None:
     assert phases == [("compare", "cp", "inputs", "reference"), *[("compare", "cp", "inputs")] * 2]
 
 
-def records(world: World) -> dict[str, float | str]:
-    return verified(world, PARAMS).values
+def records(communicator: Communicator) -> dict[str, float | str]:
+    return verified(communicator, PARAMS).values
 
 
 def test_what_computed_both_is_recorded(two: Ranks) -> None:
     assert two.call(records)[0] == {"backend": "FusedAttention", "reference_backend": "FusedAttention"}
 
 
-def fallen_back(world: World) -> str:
+def fallen_back(communicator: Communicator) -> str:
     try:
-        verified(world, PARAMS | {"backend": "flash"})
+        verified(communicator, PARAMS | {"backend": "flash"})
     except case.BackendError as error:
         return str(error)
     return "nothing was noticed"
@@ -165,7 +165,7 @@ def test_one_rank_on_a_gpu_agrees_with_itself(tmp_path: Any) -> None:
     pytest.importorskip("transformer_engine.pytorch", reason="Transformer Engine is not installed")
     dist.init_process_group("nccl", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)
     try:
-        context = Context(World(0, 1, torch.device("cuda", 0), "nccl"), 1)
+        context = Context(Communicator(0, 1, torch.device("cuda", 0), "nccl"), 1)
         run_case(
             PARAMS | {"max_seqlen_q": 256, "max_seqlen_kv": 256, "head_dim_qk": 64, "head_dim_v": 64}, context
         )

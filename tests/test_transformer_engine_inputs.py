@@ -7,7 +7,7 @@ from fake_transformer_engine import FP8, PARAMS
 from cp_matrix.suites.transformer_engine.inputs import bias_shape, deal, draw_inputs, shard_of
 from cp_matrix.suites.transformer_engine.packing import Packing
 from cp_matrix.suites.transformer_engine.problem import problem_of
-from cp_matrix.worker.context import Context, World
+from cp_matrix.worker.context import Communicator, Context
 
 CPU = torch.device("cpu")
 PACKING = Packing((5, 12), (8, 12))
@@ -15,7 +15,7 @@ GROUPED = {"num_heads": 4, "num_gqa_groups": 2, "head_dim_qk": 8, "head_dim_v": 
 
 
 def context(seed: int = 1) -> Context:
-    return Context(World(0, 2, CPU, "gloo"), seed)
+    return Context(Communicator(0, 2, CPU, "gloo"), seed)
 
 
 @pytest.mark.parametrize(("qkv_format", "outer"), [("bshd", (2, 32)), ("sbhd", (32, 2)), ("thd", (20,))])

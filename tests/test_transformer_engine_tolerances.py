@@ -8,11 +8,11 @@ from fake_transformer_engine import FP8, PARAMS
 
 from cp_matrix.suites.transformer_engine.problem import problem_of
 from cp_matrix.suites.transformer_engine.tolerances import Tolerance, compare, tolerance_of, value_range
-from cp_matrix.worker.context import Context, World
+from cp_matrix.worker.context import Communicator, Context
 
 
 def context() -> Context:
-    return Context(World(0, 1, torch.device("cpu"), "gloo"), 0)
+    return Context(Communicator(0, 1, torch.device("cpu"), "gloo"), 0)
 
 
 @pytest.mark.parametrize(

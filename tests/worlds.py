@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from cp_matrix.worker.context import World
+from cp_matrix.worker.context import Communicator
 
 #: A guard against hangs, in seconds.
 PATIENCE = 120.0
@@ -22,7 +22,7 @@ PRELOADED = ["torch.distributed", "cp_matrix.suites.reference", "hypothesis", "p
 
 
 class Ranks:
-    """A running world. ``ranks.call(f, *args)`` is ``[f(world, *args) for each rank]``, side by side."""
+    """A running world. ``ranks.call(f, *args)`` is ``[f(communicator, *args)]`` of all, side by side."""
 
     def __init__(self, connections: list[Connection]) -> None:
         self._connections = connections
@@ -44,7 +44,7 @@ class Ranks:
 def _serve(rank: int, size: int, store: str, connection: Connection) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", store=dist.FileStore(store, size), rank=rank, world_size=size)
-    world = World(rank, size, torch.device("cpu"), "gloo")
+    communicator = Communicator(rank, size, torch.device("cpu"), "gloo")
     while True:
         try:
             request = connection.recv()
@@ -54,7 +54,7 @@ def _serve(rank: int, size: int, store: str, connection: Connection) -> None:
             break
         function, args = request
         try:
-            connection.send((True, function(world, *args)))
+            connection.send((True, function(communicator, *args)))
         except Exception:  # noqa: BLE001  whatever it is belongs to the test that asked
             connection.send((False, traceback.format_exc()))
     dist.destroy_process_group()

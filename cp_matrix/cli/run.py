@@ -130,8 +130,9 @@ def command(
     from cp_matrix.mailbox import AfterFailure, Isolation
     from cp_matrix.run.options import Options
     from cp_matrix.run.policy import Limits, Rules
-    from cp_matrix.session.before import check_coverage, check_suites, import_paths
+    from cp_matrix.session.coverage import check_coverage
     from cp_matrix.session.session import Session
+    from cp_matrix.session.suites import check_suite, import_paths
 
     if request.profile is not None:
         raise UsageError("--profile is for planning", hint="Cases run on this machine only: cp-matrix plan.")
@@ -142,7 +143,8 @@ def command(
     if spec is not None:
         seed = seed if _was_typed("seed") else spec.seed
         isolation = isolation if _was_typed("isolation") else spec.isolation.value
-    check_suites(folders)
+    for (_, suite), places in sorted(folders.items()):
+        check_suite(suite, places)
     check_coverage(chosen.plan, expect, min_run)
     options = Options(
         batch_size=batch_size,

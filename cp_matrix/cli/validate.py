@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from cp_matrix.errors import ExitCode, MatrixError, Problem
+from cp_matrix.errors import ExitCode, Location, MatrixError, Problem
 from cp_matrix.matrix import find
+
+if TYPE_CHECKING:
+    from cp_matrix.matrix.loaded import LoadedMatrix
 
 
 @click.command("validate")
@@ -40,12 +43,25 @@ def problems_of(path: Path) -> list[Problem]:
     from cp_matrix.matrix.schema import load
 
     try:
-        found = check(load(path))
+        matrix = load(path)
+        found = [*check(matrix), *_files_in_the_way(matrix)]
     except MatrixError as error:
         if not error.problems:
             raise
         found = list(error.problems)
     return sorted(found, key=lambda problem: (problem.where.line, problem.where.column))
+
+
+def _files_in_the_way(matrix: LoadedMatrix) -> list[Problem]:
+    """What lies beside a matrix and would be imported in the place of what ranks need."""
+    from cp_matrix.session.suites import RENAME, hiding, import_path
+
+    sentences = {
+        sentence: None
+        for suite in sorted({test.suite for test in matrix.tests})
+        for sentence in hiding(suite, import_path(matrix.path, suite))
+    }
+    return [Problem(Location(str(matrix.path)), sentence, RENAME) for sentence in sentences]
 
 
 def _show(path: Path, problems: list[Problem]) -> None:

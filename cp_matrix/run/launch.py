@@ -15,7 +15,15 @@ import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from cp_matrix.mailbox import STACKS_SIGNAL, Ended, Mailbox, ProcessId, UnreadableMessageError, WorldSpec
+from cp_matrix.mailbox import (
+    PRELOAD_VARIABLE,
+    STACKS_SIGNAL,
+    Ended,
+    Mailbox,
+    ProcessId,
+    UnreadableMessageError,
+    WorldSpec,
+)
 from cp_matrix.run import processes, scratch
 
 #: Everything torch is told to keep on the loopback interface; see SECURITY.md for what is left.
@@ -47,8 +55,6 @@ _RANK_VARIABLES = frozenset(
         "TORCHELASTIC_ERROR_FILE",
     }
 )
-#: Libraries that the fork server imports, separated by spaces; see ``worker/preload.py``.
-PRELOAD_VARIABLE = "CP_MATRIX_PRELOAD"
 #: Seconds that a killed host may take to be gone.
 _HOST_WAIT = 5.0
 #: How torchrun's agent reports a rank that failed.

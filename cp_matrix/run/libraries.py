@@ -1,2 +1,126 @@
-def libraries_of(suite: str, import_path: tuple[str, ...]) -> tuple[str, ...]:
-    return ()
+"""Which installed libraries a suite imports, read from the text of its files: nothing is imported here.
+
+They can be imported before there are ranks. A suite itself, and what lies beside its matrix, cannot: such a
+module may look at its rank as it is imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib.util
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+
+#: Names of libraries that a suite's module may declare, where it imports them in other ways.
+_DECLARED = "PRELOAD"
+_NOT_AT_IMPORT = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_FOR_TYPES = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+
+
+def libraries_of(suite: str, import_path: Sequence[str]) -> tuple[str, ...]:
+    """The libraries that ``module:function`` imports as it is imported, itself or through its own modules.
+
+    Its own modules are those in ``import_path``, in the current folder and in its own package; they are
+    followed. A file that cannot be parsed is left to the ranks, and so is a name that cannot be found.
+    """
+    module = suite.partition(":")[0]
+    package = module.partition(".")[0]
+    own_folders = {Path(folder).resolve() for folder in (*import_path, *_here())}
+    waiting = [module]
+    seen: set[str] = set()
+    read: set[str] = set()
+    libraries: dict[str, None] = {}
+    while waiting:
+        name = waiting.pop(0)
+        if name in seen or name.partition(".")[0] in sys.stdlib_module_names:
+            continue
+        seen.add(name)
+        specs = find(name, import_path)
+        known = [".".join(name.split(".")[:depth]) for depth in range(1, len(specs) + 1)]
+        if specs and known[0] != package and _folder_of(specs[0]) not in own_folders:
+            libraries[known[-1]] = None
+            continue
+        for one, spec in zip(known, specs, strict=True):  # a package is imported before what is in it
+            if one not in read:
+                read.add(one)
+                waiting += _imports_of(spec, one)
+    return tuple(libraries)
+
+
+def find(name: str, import_path: Sequence[str]) -> list[ModuleSpec]:
+    """Where ranks will find a module: one spec for each part of its name, as far as there is one."""
+    top, *parts = name.split(".")
+    found = PathFinder.find_spec(top, [*import_path, *_usual_path(), *_here()])
+    if found is None:
+        # Packages that are installed to be edited may have finders of their own.
+        with contextlib.suppress(ImportError, ValueError, AttributeError):
+            found = sys.modules[top].__spec__ if top in sys.modules else importlib.util.find_spec(top)
+    specs = []
+    while found is not None:
+        specs.append(found)
+        if not parts:
+            break
+        # By the last part alone: a dotted name would need its package to have been imported.
+        found = PathFinder.find_spec(parts.pop(0), list(found.submodule_search_locations or ()))
+    return specs
+
+
+def _usual_path() -> list[str]:
+    """The import path of a process that is started with ``python -P`` instead of this one's script."""
+    unusual = {Path(sys.argv[0]).resolve().parent, *map(Path, _here())}
+    return [folder for folder in sys.path if folder and Path(folder).resolve() not in unusual]
+
+
+def _here() -> list[str]:
+    with contextlib.suppress(FileNotFoundError):  # it has been removed
+        return [str(Path.cwd())]
+    return []
+
+
+def _folder_of(spec: ModuleSpec) -> Path | None:
+    """The folder of the import path in which a module or package of first rank lies."""
+    if spec.submodule_search_locations is not None:
+        places = list(spec.submodule_search_locations)
+    else:
+        places = [spec.origin] if spec.origin else []
+    return Path(places[0]).resolve().parent if places else None
+
+
+def _imports_of(spec: ModuleSpec, name: str) -> Iterator[str]:
+    """The modules that a module imports as it is imported; of ``from a import b``, always ``a.b``."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # told where it is imported
+            tree = ast.parse(Path(spec.origin or "").read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return  # compiled, or nothing that Python can read: ranks will say so
+    package = name if spec.submodule_search_locations is not None else name.rpartition(".")[0]
+    for node in _at_import(tree.body):
+        match node:
+            case ast.Import(names=names):
+                yield from (one.name for one in names)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                parents = package.split(".")[: package.count(".") + 2 - level] if level else []
+                base = ".".join([*parents, module] if module else parents)
+                yield from (f"{base}.{one.name}" for one in names)
+            case (
+                ast.Assign(targets=[ast.Name(id=target)], value=ast.Tuple(elts=names))
+                | ast.AnnAssign(target=ast.Name(id=target), value=ast.Tuple(elts=names))
+            ) if target == _DECLARED:
+                yield from (str(one.value) for one in names if isinstance(one, ast.Constant))
+
+
+def _at_import(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """What is executed as a module is imported, in its order."""
+    for node in nodes:
+        if isinstance(node, _NOT_AT_IMPORT):
+            continue
+        yield node
+        if isinstance(node, ast.If) and ast.unparse(node.test) in _FOR_TYPES:
+            yield from _at_import(node.orelse)
+        else:
+            yield from _at_import(ast.iter_child_nodes(node))

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from cp_matrix.mailbox import ProcessId
+from cp_matrix.mailbox import PARENT_VARIABLE, ProcessId
 
 #: How long trackers of multiprocessing may take to remove what others left, in seconds.
 _TRACKERS_WAIT = 3.0
@@ -34,8 +34,6 @@ _next_reap = 0.0
 
 #: The variable that marks every process of a run.
 MARK_VARIABLE = "CP_MATRIX_RUN"
-#: The variable that tells a process which one is to be its parent; see ``worker/parent.py``.
-PARENT_VARIABLE = "CP_MATRIX_PARENT"
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ class ToleranceError(AssertionError):
     """One or more compared tensors are outside their tolerance."""
 
 
-class World:
+class Communicator:
     """One rank's view of its world: made once, shared by every case that runs in it.
 
     Attributes:
@@ -83,12 +83,12 @@ class Context:
     """One case on one rank.
 
     Attributes:
-        world: the ranks, the device and the process groups.
+        communicator: the ranks, the device and the process groups.
         seed: the run's seed; the same on every rank and for every case.
     """
 
-    def __init__(self, world: World, seed: int) -> None:
-        self.world = world
+    def __init__(self, communicator: Communicator, seed: int) -> None:
+        self.communicator = communicator
         self.seed = seed
         self.metrics: list[TensorError] = []
         self.values: dict[str, float | str] = {}
@@ -96,28 +96,33 @@ class Context:
 
     @property
     def rank(self) -> int:
-        return self.world.rank
+        return self.communicator.rank
 
     @property
     def world_size(self) -> int:
-        return self.world.world_size
+        return self.communicator.world_size
 
     @property
     def device(self) -> torch.device:
-        return self.world.device
+        return self.communicator.device
+
+    @property
+    def backend(self) -> str:
+        """``gloo`` or ``nccl``."""
+        return self.communicator.backend
 
     @property
     def group(self) -> dist.ProcessGroup:
         """The context-parallel group: all ranks of the world."""
-        return self.world.group
+        return self.communicator.group
 
     def grid(self, inner: int) -> tuple[dist.ProcessGroup, dist.ProcessGroup]:
-        """See `World.grid`."""
-        return self.world.grid(inner)
+        """See `Communicator.grid`."""
+        return self.communicator.grid(inner)
 
     def cached(self, key: Hashable, make: Callable[[], T]) -> T:
-        """See `World.cached`."""
-        return self.world.cached(key, make)
+        """See `Communicator.cached`."""
+        return self.communicator.cached(key, make)
 
     def generator(self, *salt: int) -> torch.Generator:
         """A generator on this rank's device, seeded from the run's seed and ``salt`` alone."""
@@ -231,14 +236,24 @@ def compare_tensors(
     outside = int((error > atol + rtol * want.abs()).sum())
     problems = []
     if outside:
-        worst = torch.unravel_index(error.argmax(), error.shape)
-        index = [int(i) for i in worst]
+        index = _unravelled(int(error.argmax()), error.shape)
+        got_worst, want_worst = float(got[tuple(index)]), float(want[tuple(index)])
         problems.append(
             f"{outside} of {got.numel()} values outside atol={atol:g} rtol={rtol:g}, "
-            f"worst {max_abs:.3e} at {index}: {float(got[worst]):.6g}, expected {float(want[worst]):.6g}"
+            f"worst {max_abs:.3e} at {index}: {got_worst:.6g}, expected {want_worst:.6g}"
         )
     ok = not (outside and require_close)
     if rmse_bound is not None and rmse > rmse_bound:
         ok = False
+        got_worst, want_worst = float(got[tuple(index)]), float(want[tuple(index)])
         problems.append(f"RMSE {rmse:.3e} above {rmse_bound:g}")
     return result(max_abs, rmse, "; ".join(problems), ok=ok)
+
+
+def _unravelled(flat: int, shape: torch.Size) -> list[int]:
+    """The index of element ``flat``; torch's own function loads its compiler, which takes a second."""
+    index = []
+    for size in reversed(shape):
+        flat, position = divmod(flat, size)
+        index.append(position)
+    return index[::-1]

@@ -13,7 +13,7 @@ TRACEBACK_LIMIT = 512 * 1024
 LEAK_LIMIT = 1024
 
 
-def clean(text: str) -> str:
+def encodable(text: str) -> str:
     """``text`` with lone surrogates written out, so that it can be stored as UTF-8."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
@@ -29,13 +29,13 @@ def shortened(text: str, limit: int) -> str:
 def name_of(error: BaseException) -> str:
     """Its class's name, whatever its metaclass does when asked for it."""
     name: str = type.__dict__["__name__"].__get__(type(error))
-    return clean(name)
+    return encodable(name)
 
 
 def message_of(error: BaseException) -> str:
     """Its text, whatever its class does when asked for it."""
     try:
-        return clean(str(error))
+        return encodable(str(error))
     except BaseException as broken:  # noqa: BLE001 - the case's own class may do anything; its name is still known
         return f"<its text cannot be had: {name_of(broken)}>"
 
@@ -47,7 +47,7 @@ def traceback_of(error: BaseException) -> str:
     except BaseException:  # noqa: BLE001 - the same; the frames are Python's own
         frames = BaseException.__dict__["__traceback__"].__get__(error)
         text = "".join([*traceback.format_tb(frames), f"{name_of(error)}: {message_of(error)}\n"])
-    return clean(text)
+    return encodable(text)
 
 
 def rank_error(error: BaseException) -> RankError:
@@ -65,5 +65,5 @@ def rank_error(error: BaseException) -> RankError:
 def storable(value: float | str) -> float | str:
     """A figure or a text as JSON can hold it, which knows no infinity."""
     if isinstance(value, str):
-        return shortened(clean(value), MESSAGE_LIMIT)
+        return shortened(encodable(value), MESSAGE_LIMIT)
     return value if math.isfinite(value) else str(value)

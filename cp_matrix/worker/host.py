@@ -6,7 +6,6 @@ own; ends, with every rank, when its input closes. It talks to the driver only t
 
 from __future__ import annotations
 
-import ctypes
 import json
 import logging
 import multiprocessing
@@ -20,6 +19,8 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cp_matrix.worker.parent import die_with_parent
+
 if TYPE_CHECKING:
     from cp_matrix.mailbox import Mailbox
 
@@ -32,10 +33,10 @@ def run_launch(folder: Path) -> None:
     try:
         failed = _launch(box)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the driver must learn that the launch is over
-        from cp_matrix.worker.error_text import clean
+        from cp_matrix.worker.error_text import encodable
 
         traceback.print_exc()
-        box.put_ended(Ended({}, clean(f"{type(error).__name__}: {error}")))
+        box.put_ended(Ended({}, encodable(f"{type(error).__name__}: {error}")))
     else:
         box.put_ended(Ended(failed, "ranks failed") if failed else Ended())
 
@@ -72,7 +73,7 @@ def _launch(box: Mailbox) -> dict[int, int]:
 
 def main() -> None:
     """Serve launches until standard input closes."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: never outlive the driver
+    die_with_parent()
     # This process is killed in the end and cannot clean up; the driver removes this folder.
     tempfile.tempdir = sys.argv[1]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the driver decides

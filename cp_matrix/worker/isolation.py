@@ -25,7 +25,7 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
 from cp_matrix.worker import services
-from cp_matrix.worker.error_text import LEAK_LIMIT, message_of, shortened
+from cp_matrix.worker.error_text import LEAK_LIMIT, message_of, name_of, shortened
 from cp_matrix.worker.leaks import (
     CHILD_PROCESSES,
     PROCESS_GROUPS,
@@ -91,6 +91,14 @@ def _command_of(pid: int) -> str:
     return "?"
 
 
+def _described(thread: threading.Thread) -> str:
+    """Its name, and what it runs where that is known."""
+    own_run = type(thread).run if type(thread).run is not threading.Thread.run else None
+    runs = getattr(thread, "_target", None) or own_run
+    name = getattr(runs, "__qualname__", "")
+    return f"{thread.name!r} ({runs.__module__}.{name})" if name else repr(thread.name)
+
+
 def _process_groups() -> frozenset[str]:
     """Names of the open process groups."""
     if not dist.is_initialized():
@@ -145,7 +153,7 @@ class Snapshot:
         ]
         for thread in threading.enumerate():
             if (thread.ident or 0) not in self.threads and thread.name not in services.THREADS:
-                leaks.append(Leak(RUNNING_THREADS, f"thread {thread.name!r} is still running"))
+                leaks.append(Leak(RUNNING_THREADS, f"thread {_described(thread)} is still running"))
         for pid in _children() - self.children:
             command = _command_of(pid)
             if not command or services.is_service(command):
@@ -194,7 +202,7 @@ class Snapshot:
         leaks = []
         for setting, before in zip(SETTINGS, self.settings, strict=True):
             after = setting.read()
-            if after != before:
+            if setting.differs(before, after):
                 if setting.name in restoring:
                     setting.write(before)
                 shown = f"{setting.name} changed {setting.show(before, after)}".rstrip()
@@ -232,9 +240,9 @@ def reset_suite(suite: str, restoring: Restoring = EVERYTHING) -> str:
     try:
         for what, reset in _resets(suite, restoring):  # noqa: B007 - the last one is told
             reset()
-    except Exception as error:  # noqa: BLE001 - the suite's own code; nobody knows what it has left behind
+    except BaseException as error:  # noqa: BLE001 - the suite's own code; nobody knows what it has left behind
         shown = shortened(message_of(error), LEAK_LIMIT)
-        return f"{module}.{what} failed: {type(error).__name__}: {shown}"
+        return f"{module}.{what} failed: {name_of(error)}: {shown}"
     return ""
 
 

@@ -1,6 +1,6 @@
 """A rank's whole life: join the world, take orders, run cases, leave records.
 
-Started by ``torchrun -m cp_matrix.worker.loop FOLDER`` (cold), or forked from a process that has
+Started by torchrun as ``python -m cp_matrix.worker.loop FOLDER`` (cold), or forked from a process that has
 imported torch already (warm); `main` is the same for both.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import datetime
 import gc
 import importlib
 import inspect
@@ -22,15 +21,35 @@ from typing import Any
 
 import msgspec
 
-from cp_matrix.facts.nccl import HOW_TO_SHARE, SHARES_GPUS, loaded_version, too_old
-from cp_matrix.mailbox import After, Isolation, Mailbox, Order, Ready, WorldSpec
+from cp_matrix.mailbox import (
+    PARENT_VARIABLE,
+    After,
+    AfterFailure,
+    Isolation,
+    Mailbox,
+    Order,
+    Ready,
+    WorldSpec,
+)
 from cp_matrix.record.results import LogSpan, RankResult
-from cp_matrix.worker.error_text import LEAK_LIMIT, clean, rank_error, shortened, storable, traceback_of
-from cp_matrix.worker.leaks import RANDOM_NUMBERS, Restoring
+from cp_matrix.worker.error_text import (
+    LEAK_LIMIT,
+    encodable,
+    message_of,
+    name_of,
+    rank_error,
+    shortened,
+    storable,
+    traceback_of,
+)
+from cp_matrix.worker.exits import leave_without_waiting, told_exits
+from cp_matrix.worker.leaks import RANDOM_NUMBERS, Leak, Restoring
+from cp_matrix.worker.parent import die_with_parent
+from cp_matrix.worker.peers import peers_gone
 from cp_matrix.worker.ranklog import RankLog
 from cp_matrix.worker.signals import StackDumps
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PR_SET_CHILD_SUBREAPER = 36
 _FIRST_WAIT = 0.0002
 #: Seconds between looks: at the gate other ranks are about to finish, and every rank's delay is the case's;
 #: for an order the driver may take as long as it likes.
@@ -41,28 +60,12 @@ class SuiteError(Exception):
     """The suite cannot be imported, or is no function."""
 
 
-class BadForkError(Exception):
-    """This process cannot use CUDA because its parent already did."""
-
-
-class SharedGpuError(Exception):
-    """Ranks of this world share a GPU, and the NCCL that was loaded cannot do that."""
-
-
 CaseFunction = Callable[[Mapping[str, Any], Any], None]
 
 
-def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent dies, and lead a session of its own.
-
-    The session lets the driver find and end whatever a case leaves running.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    # A daemon of a case stays below the rank, where it is found.
-    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    if os.getppid() == 1:
-        os._exit(1)
+def _lead_session() -> None:
+    """Lead a session and adopt orphans, by which the driver finds and ends whatever a case leaves running."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     with contextlib.suppress(PermissionError):  # already the leader
         os.setsid()
 
@@ -73,11 +76,14 @@ def load_suite(name: str) -> CaseFunction:
     Raises:
         SuiteError: it cannot be imported, whatever that raised, or cannot be called.
     """
+    from cp_matrix.worker.watch import states_of
+
     module_name, _, attribute = name.partition(":")
     try:
         function: Any = importlib.import_module(module_name)
         for part in attribute.split("."):
             function = getattr(function, part)
+        states_of(name)
     except BaseException as error:  # also SystemExit: a module that exits as it is imported
         shown = rank_error(error)
         text = f"{shown.type}: {shown.message}".strip(": ").partition("\n")[0]
@@ -106,14 +112,14 @@ class Rank:
         box: Mailbox,
         spec: WorldSpec,
         log: RankLog,
-        world: Any,
+        communicator: Any,
         suite: CaseFunction,
         dumps: StackDumps | None = None,
     ) -> None:
         self.box = box
         self.spec = spec
         self.log = log
-        self.world = world
+        self.communicator = communicator
         self.suite = suite
         self.dumps = dumps
 
@@ -155,36 +161,41 @@ class Rank:
         from cp_matrix.worker.context import Context, ToleranceError
         from cp_matrix.worker.watch import Watch
 
-        rank = self.world.rank
+        rank = self.communicator.rank
         log_start = self.log.size()
         self.box.mark_entered(number, rank)
         spec = self.spec
         restoring = Restoring.of(usual=spec.isolation is Isolation.RESTORE, named=spec.reset)
         snapshot = isolation.Snapshot.take()
-        groups_before = self.world.group_names()
+        groups_before = self.communicator.group_names()
         if number == 0 or RANDOM_NUMBERS in restoring:
             isolation.prepare(spec.seed)
         else:
             isolation.reset_peak()
         watch = Watch.take(spec.suite) if spec.watch else None
-        context = Context(self.world, self.spec.seed)
+        context = Context(self.communicator, self.spec.seed)
         error: BaseException | None = None
+        returned = False
         started, clock, process = time.time(), time.perf_counter(), os.getpid()
         try:
             _refuse_unfinished(self.suite(order.params, context))
+            if self.communicator.device.type == "cuda":
+                torch.cuda.synchronize(self.communicator.device)
+            returned = True
             context.raise_for_mismatch()
-            if self.world.device.type == "cuda":
-                torch.cuda.synchronize(self.world.device)
         except ToleranceError as mismatch:
             # It is raised here for every case: the figures tell what is wrong, the frames nothing.
             error = mismatch.with_traceback(None)
         except BaseException as caught:  # noqa: BLE001 - also SystemExit and KeyboardInterrupt: none ends the rank
-            error = caught
+            error, returned = caught, False
         if os.getpid() != process:
             os._exit(0)  # a process that the case has forked: it must not go on as a second rank
-        seconds = time.perf_counter() - clock
+        seconds, ended = time.perf_counter() - clock, time.monotonic()
         peak = isolation.peak_memory()
+        gone: tuple[int, ...] = ()
         if error is not None:
+            if not returned:
+                gone = peers_gone(self.box, rank, spec.world_size)
             self.log.write(traceback_of(error))
         self.log.flush()
         record = RankResult(
@@ -195,6 +206,9 @@ class Rank:
             started=started,
             seconds=seconds,
             log=LogSpan(self.log.shown, log_start, self.log.size()),
+            ended=ended,
+            returned=returned,
+            peers_gone=gone,
         )
         try:
             record = _with_figures(record, context, error, peak)
@@ -203,22 +217,38 @@ class Rank:
             raise  # there is no room for another record either: the driver sees a rank that is lost
         except Exception as unstorable:  # noqa: BLE001 - the case made these figures; it must not pass without them
             record = msgspec.structs.replace(
-                record, ok=False, error=rank_error(unstorable), metrics=(), values={}, phases={}
+                record,
+                ok=False,
+                error=rank_error(unstorable),
+                metrics=(),
+                values={},
+                phases={},
+                returned=False,
             )
             self.box.put_record(number, record)
         self.log.attach()
         del error, context
-        broken = isolation.reset_suite(spec.suite, restoring)
-        leaks = snapshot.restore(self.world.group_names() - groups_before, restoring)
-        if self.dumps is not None:
-            self.dumps.arm()
-        unhealthy = broken or snapshot.unhealthy()
-        isolation.collect()
-        if watch is not None:
-            leaks += watch.compare(restoring)
-        shown_leaks = tuple(shortened(clean(leak), LEAK_LIMIT) for leak in leaks)
-        kinds = tuple(clean(leak.kind) for leak in leaks)
-        self.box.put_after(number, rank, After(shown_leaks, unhealthy, kinds), go=record.ok and not unhealthy)
+        unhealthy = isolation.reset_suite(spec.suite, restoring)
+        leaks: list[Leak] = []
+        try:
+            leaks += snapshot.restore(self.communicator.group_names() - groups_before, restoring)
+            if self.dumps is not None:
+                self.dumps.arm()
+            unhealthy = unhealthy or snapshot.unhealthy()
+            isolation.collect()
+            if watch is not None:
+                leaks += watch.compare(restoring)
+        except Exception as broken:  # noqa: BLE001 - a case may have put anything in the place of what is looked at
+            self.log.write(traceback_of(broken))
+            unhealthy = f"the process cannot be put back in order: {name_of(broken)}: {message_of(broken)}"
+        shown_leaks = tuple(shortened(encodable(leak), LEAK_LIMIT) for leak in leaks)
+        kinds = tuple(encodable(leak.kind) for leak in leaks)
+        go = not unhealthy and (
+            record.ok
+            or (record.returned and spec.after_failure is not AfterFailure.REPLACE)
+            or spec.after_failure is AfterFailure.KEEP
+        )
+        self.box.put_after(number, rank, After(shown_leaks, unhealthy, kinds), go=go)
 
 
 def _refuse_unfinished(returned: object) -> None:
@@ -241,55 +271,10 @@ def _with_figures(
         ok=error is None,
         error=None if error is None else rank_error(error),
         metrics=tuple(context.metrics),
-        values={clean(name): storable(value) for name, value in context.values.items()},
+        values={encodable(name): storable(value) for name, value in context.values.items()},
         phases=dict(context.phases),
         peak_memory=peak,
     )
-
-
-def _device(spec: WorldSpec, rank: int) -> Any:
-    """This rank's device, with CUDA narrowed to the devices of the world before its first use."""
-    import torch
-
-    name = spec.devices[rank]
-    if name == "cpu":
-        return torch.device("cpu")
-    visible = list(dict.fromkeys(spec.devices))
-    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(visible)
-    return torch.device("cuda", visible.index(name))
-
-
-def _check_nccl() -> None:
-    loaded = loaded_version(os.environ)
-    if loaded is None or loaded < SHARES_GPUS:
-        shown = None if loaded is None else ".".join(map(str, loaded))
-        raise SharedGpuError(f"sharing a GPU {too_old(shown)}. {HOW_TO_SHARE}")
-
-
-def _join(box: Mailbox, spec: WorldSpec, rank: int, device: Any) -> Any:
-    """Make the process group over a file in the mailbox, and prove that the ranks can talk."""
-    import torch
-    import torch.distributed as dist
-    from torch._C._distributed_c10d import FileStore
-
-    from cp_matrix.worker.context import World
-
-    backend = "gloo" if device.type == "cpu" else "nccl"
-    if device.type == "cuda" and len(set(spec.devices)) < spec.world_size:
-        _check_nccl()
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    store = FileStore(str(box.folder / "process_group"), spec.world_size)
-    dist.init_process_group(
-        backend,
-        store=store,
-        rank=rank,
-        world_size=spec.world_size,
-        timeout=datetime.timedelta(seconds=spec.collective_timeout),
-    )
-    # The first collective opens the connections; otherwise the first case would pay for it.
-    dist.all_reduce(torch.ones(1, device=device))
-    return World(rank, spec.world_size, device, backend)
 
 
 def main(folder: str) -> None:
@@ -300,6 +285,8 @@ def main(folder: str) -> None:
     """
     inherited_torch = "torch" in sys.modules
     die_with_parent()
+    del os.environ[PARENT_VARIABLE]  # none of a case's concern
+    _lead_session()
     box = Mailbox(Path(folder))
     spec = box.spec()
     rank = int(os.environ["RANK"])
@@ -310,34 +297,44 @@ def main(folder: str) -> None:
         os.environ.update(spec.environment)
         if spec.isolation is Isolation.OFF:
             os.environ["CP_MATRIX_KEEP_STATE"] = "1"  # for suites that put things back by themselves
-        sys.path[:0] = [path for path in spec.import_path if path not in sys.path]
-        try:
-            world, suite, ready = _start(box, spec, rank, inherited_torch)
-        except BaseException as error:  # noqa: BLE001 - told to the driver, which ends the world at once
-            log.write(traceback_of(error))
-            box.put_broken(rank, rank_error(error))
-            sys.exit(1)
-        # What was made so far lives as long as the process: keep it out of every later collection.
-        gc.collect()
-        gc.freeze()
-        box.put_ready(rank, ready)
-        Rank(box, spec, log, world, suite, dumps).serve()
+        _set_import_path(spec.import_path)
+        with told_exits(box, rank):
+            _serve(box, spec, rank, log, dumps, inherited_torch)
         log.flush()
+        leave_without_waiting()
+
+
+def _set_import_path(first: tuple[str, ...]) -> None:
+    """Have suites imported from these folders first, and from the one in which the person works last."""
+    usual = [folder for folder in sys.path if folder and folder not in first]
+    here = str(Path.cwd())
+    sys.path[:] = [*first, *usual, *([] if here in (*first, *usual) else [here])]
+
+
+def _serve(
+    box: Mailbox, spec: WorldSpec, rank: int, log: RankLog, dumps: StackDumps, inherited_torch: bool
+) -> None:
+    try:
+        communicator, suite, ready = _start(box, spec, rank, inherited_torch)
+    except BaseException as error:  # noqa: BLE001 - told to the driver, which ends the world at once
+        log.write(traceback_of(error))
+        box.put_broken(rank, rank_error(error))
+        sys.exit(1)
+    # What was made so far lives as long as the process: keep it out of every later collection.
+    gc.collect()
+    gc.freeze()
+    box.put_ready(rank, ready)
+    Rank(box, spec, log, communicator, suite, dumps).serve()
 
 
 def _start(
     box: Mailbox, spec: WorldSpec, rank: int, inherited_torch: bool
 ) -> tuple[Any, CaseFunction, Ready]:
-    import torch
+    from cp_matrix.worker.joining import device_of, join
 
-    if spec.devices[rank] != "cpu" and torch.cuda._is_in_bad_fork():
-        raise BadForkError("CUDA was initialised before the fork")
-    device = _device(spec, rank)
-    if device.type == "cpu":
-        torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", "1"))))
+    device = device_of(spec, rank)
     suite = load_suite(spec.suite)
-    world = _join(box, spec, rank, device)
-    return world, suite, Ready(str(device), inherited_torch)
+    return join(box, spec, rank, device), suite, Ready(str(device), inherited_torch)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,8 @@ class Setting:
     write: Callable[[Any], None]
     #: Says what changed, from the value before and the one after.
     show: Callable[[Any, Any], str] = "from {} to {}".format
+    #: Whether the value before is another than the one after.
+    differs: Callable[[Any, Any], bool] = operator.ne
 
 
 def _set_grad_enabled(enabled: bool) -> None:
@@ -46,6 +49,11 @@ def _set_import_path(value: tuple[str, ...]) -> None:
 
 def _set_cudnn_flag(name: str) -> Callable[[Any], None]:
     return lambda value: setattr(torch.backends.cudnn, name, value)
+
+
+def are_others(before: Sequence[object], after: Sequence[object]) -> bool:
+    """Whether they are not the same objects: what a case puts in their place may not compare at all."""
+    return any(one is not other for one, other in zip(before, after, strict=True))
 
 
 def _umask() -> int:
@@ -80,10 +88,12 @@ SETTINGS: tuple[Setting, ...] = (
         "cuDNN deterministic", lambda: torch.backends.cudnn.deterministic, _set_cudnn_flag("deterministic")
     ),
     Setting("threads", torch.get_num_threads, torch.set_num_threads),
-    Setting("sys.path", lambda: tuple(sys.path), _set_import_path, "".format),
-    Setting("signal handlers", signals.handlers, signals.set_handlers, signals.changed_handlers),
+    Setting("sys.path", lambda: tuple(map(str, sys.path)), _set_import_path, "".format),
+    Setting("signal handlers", signals.handlers, signals.set_handlers, signals.changed_handlers, are_others),
     Setting("blocked signals", signals.blocked, signals.set_blocked, signals.changed_blocked),
     Setting("umask", _umask, _set_umask, "from {:03o} to {:03o}".format),
-    Setting("exception hooks", lambda: (sys.excepthook, threading.excepthook), _set_hooks, "".format),
-    Setting(REPLACED_FUNCTIONS, patches.read, patches.write, patches.difference),
+    Setting(
+        "exception hooks", lambda: (sys.excepthook, threading.excepthook), _set_hooks, "".format, are_others
+    ),
+    Setting(REPLACED_FUNCTIONS, patches.read, patches.write, patches.difference, are_others),
 )

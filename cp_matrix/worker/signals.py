@@ -25,7 +25,7 @@ def set_handlers(before: tuple[object, ...]) -> None:
 
 def changed_handlers(before: tuple[object, ...], after: tuple[object, ...]) -> str:
     """The signals whose handlers differ."""
-    changed = [n for n, one, other in zip(_CATCHABLE, before, after, strict=True) if one != other]
+    changed = [n for n, one, other in zip(_CATCHABLE, before, after, strict=True) if one is not other]
     return f"for {_names(changed)}"
 
 

@@ -1,8 +1,8 @@
 """Looking closer at what a case leaves behind, where that is worth its time: numbers, memory, suite state.
 
 A suite's module may name pieces of its own state in ``STATES_BETWEEN_CASES``: a dict from a name (``FP8
-state``) to a pair of functions, one that returns something comparable (of a dict, the changed items are
-shown), one that resets it. `cp_matrix.worker.isolation.reset_suite` calls the latter.
+state``) to a pair of functions, one that returns something to make a `picture` of (of a dict, the changed
+items are shown), one that resets it. `cp_matrix.worker.isolation.reset_suite` calls the latter.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from typing import Any
 
 import torch
 
-from cp_matrix.worker.error_text import message_of
 from cp_matrix.worker.leaks import MEMORY, RANDOM_NUMBERS, Leak, Restoring
+from cp_matrix.worker.picture import Picture, picture_of
 
 #: Bytes more that a process may hold after a case without a word: allocators round up and libraries load.
 UNREMARKABLE = 16 * 2**20
 _MIB = 2**20
+_ABSENT = Picture(b"", "None")
 
 _States = Mapping[str, tuple[Callable[[], object], Callable[[], None]]]
 
@@ -30,7 +31,7 @@ _States = Mapping[str, tuple[Callable[[], object], Callable[[], None]]]
 class Watch:
     """State before a case that a snapshot does not hold."""
 
-    states: Mapping[str, object]
+    states: Mapping[str, Picture]
     numbers: tuple[object, ...]
     device_memory: int
     resident_memory: int
@@ -40,7 +41,7 @@ class Watch:
     def take(cls, suite: str) -> Watch:
         """Look at this process before a case of ``suite`` (``module:function``)."""
         return cls(
-            states={name: _read(read) for name, (read, _) in states_of(suite).items()},
+            states=_pictures(suite),
             numbers=_numbers(),
             device_memory=_device_memory(),
             resident_memory=_resident_memory(),
@@ -50,9 +51,11 @@ class Watch:
     def compare(self, restoring: Restoring) -> list[Leak]:
         """What has changed since, one line each."""
         leaks = []
-        for name, (read, _) in states_of(self.suite).items():
-            before, after = self.states.get(name), _read(read)
-            if before != after:
+        for name, after in _pictures(self.suite).items():
+            before = self.states.get(name, after)
+            if before.unseen or after.unseen:
+                leaks.append(Leak(name, f"{name} cannot be compared: {after.unseen or before.unseen}"))
+            elif before.digest != after.digest:
                 leaks.append(Leak(name, f"{name} changed{_change(before, after)}"))
         if RANDOM_NUMBERS not in restoring and self.numbers != _numbers():
             leaks.append(Leak(RANDOM_NUMBERS, "state of the random number generators moved on"))
@@ -67,23 +70,42 @@ class Watch:
 
 
 def states_of(suite: str) -> _States:
-    """The pieces of its own state that a suite names."""
-    states: _States = getattr(sys.modules.get(suite.partition(":")[0]), "STATES_BETWEEN_CASES", {})
-    return states
+    """The pieces of its own state that a suite names.
+
+    Raises:
+        TypeError: ``STATES_BETWEEN_CASES`` is not what it is to be.
+    """
+    states: Any = getattr(sys.modules.get(suite.partition(":")[0]), "STATES_BETWEEN_CASES", {})
+    for name, pair in dict(states).items():
+        if not (isinstance(name, str) and len(pair) == 2 and all(map(callable, pair))):
+            raise TypeError(
+                f"{name!r} has no pair of functions, one that reads the state and one that resets it"
+            )
+    return dict(states)
 
 
-def _read(read: Callable[[], object]) -> object:
+def _pictures(suite: str) -> dict[str, Picture]:
     try:
-        return read()
-    except Exception as error:  # noqa: BLE001 - the suite's own code; that it fails is what is seen of the state
-        return f"<{type(error).__name__}: {message_of(error)}>"
+        states = states_of(suite)
+    except (TypeError, ValueError):
+        return {}  # told by `isolation.reset_suite`
+    return {name: picture_of(read) for name, (read, _) in states.items()}
 
 
-def _change(before: object, after: object) -> str:
-    if isinstance(before, dict) and isinstance(after, dict):
-        names = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
-        return ": " + ", ".join(f"{name} {before.get(name)} to {after.get(name)}" for name in sorted(names))
-    return f" from {before} to {after}"
+def _change(before: Picture, after: Picture) -> str:
+    if before.parts is None or after.parts is None:
+        return f" from {_step(before, after)}"
+    changes = {
+        name: (before.parts.get(name, _ABSENT), after.parts.get(name, _ABSENT))
+        for name in sorted(before.parts.keys() | after.parts.keys())
+    }
+    changed = [f"{name} {_step(*both)}" for name, both in changes.items() if both[0].digest != both[1].digest]
+    return f": {', '.join(changed)}" if changed else ""
+
+
+def _step(before: Picture, after: Picture) -> str:
+    where = " (elsewhere than in what is shown)" if before.shown == after.shown else ""
+    return f"{before.shown} to {after.shown}{where}"
 
 
 def _numbers() -> tuple[object, ...]:

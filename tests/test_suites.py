@@ -7,7 +7,7 @@ import pytest
 
 from cp_matrix.cli import main
 from cp_matrix.errors import ExitCode, UsageError
-from cp_matrix.session.before import check_folders, check_suite
+from cp_matrix.session.suites import check_suite
 
 
 def test_a_suite_beside_its_matrix_is_found_without_importing_it(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_a_suite_that_is_not_there_is_an_error_with_the_folders_searched(tmp_pat
 
 def test_a_folder_whose_path_is_no_text_is_refused_by_its_bytes(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"here\\xff: suites are imported from this folder"):
-        check_folders((str(tmp_path), os.fsdecode(b"/here\xff")))
+        check_suite("json:loads", (str(tmp_path), os.fsdecode(b"/here\xff")))
 
 
 def test_a_run_is_refused_where_ranks_cannot_be_told_its_folder(
@@ -37,4 +37,4 @@ def test_a_run_is_refused_where_ranks_cannot_be_told_its_folder(
 
 
 def test_a_folder_with_letters_of_any_script_is_taken() -> None:
-    check_folders(("/härad/目录",))
+    check_suite("json:loads", ("/härad/目录",))
