@@ -131,9 +131,7 @@ def test_help_imports_nothing_heavy() -> None:
         "pydantic",
         "rich",
         "yaml",
-        "evalidate",
         "msgspec",
-        "psutil",
         "pynvml",
         "asyncio",
     }
