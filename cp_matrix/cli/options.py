@@ -212,7 +212,7 @@ def choose(request: Request) -> Chosen:
 
     words = find.sort_words(request.words)
     matrices = load_matrices(words.matrices)
-    facts, machine, answers = machine_of(request, matrices)
+    facts, machine, answers = machine_of(request)
     selection = Selection(words.cases, request.keyword, request.tests, request.params)
     named = tuple(word for word in request.words if word not in words.cases)
     plan = make_plan(
@@ -263,7 +263,7 @@ def import_path(matrices: Iterable[LoadedMatrix]) -> tuple[str, ...]:
 
 
 def machine_of(
-    request: Request, matrices: Sequence[LoadedMatrix]
+    request: Request,
 ) -> tuple[Mapping[str, Any], Mapping[str, Any], Answers]:
     """The facts to show, the facts as rules read them, and who answers for the library."""
     if request.profile is not None:
@@ -281,7 +281,7 @@ def machine_of(
 
     facts = probe(device=request.device, ranks_per_gpu=request.ranks_per_gpu)
     _check_sharing(facts, request.ranks_per_gpu)
-    return facts, facts, Remembered(Library(import_path(matrices)))
+    return facts, facts, Remembered(Library(last=str(Path.cwd())))
 
 
 def _check_sharing(facts: Mapping[str, Any], asked: int | None) -> None:

@@ -12,6 +12,7 @@ from cp_matrix.errors import MatrixError, Problem
 from cp_matrix.matrix.decide import TOO_FEW_PLACES
 from cp_matrix.matrix.expand import LONGEST_TIMEOUT, MAX_WORLD_SIZE, Grid
 from cp_matrix.matrix.facts import FACTS
+from cp_matrix.matrix.find import modules_folder
 from cp_matrix.matrix.loaded import (
     DERIVED,
     Derived,
@@ -35,7 +36,7 @@ DEFAULT_TIMEOUT = 300.0
 
 def resolve(model: Matrix, source: Source, path: Path) -> tuple[LoadedMatrix | None, list[Problem]]:
     """The matrix, or None where problems leave nothing to work with; and every problem found."""
-    resolver = _Resolver(model, source)
+    resolver = _Resolver(model, source, modules_folder(path))
     tests = [resolver.test(name, test) for name, test in model.tests.items()]
     name = model.name or re.sub(r"[^A-Za-z0-9_.]", "_", path.stem)
     variants = resolve_variants(resolver, model)
@@ -44,8 +45,9 @@ def resolve(model: Matrix, source: Source, path: Path) -> tuple[LoadedMatrix | N
 
 
 class _Resolver:
-    def __init__(self, model: Matrix, source: Source) -> None:
+    def __init__(self, model: Matrix, source: Source, folder: str) -> None:
         self.model = model
+        self.folder = folder
         self.source = source
         self.problems: list[Problem] = []
         self.tables = {name: resolve_table(self, name, rows) for name, rows in model.tables.items()}
@@ -99,7 +101,7 @@ class _Resolver:
                     excludes.append(exclude)
                     exclusions.append((exclude.condition, (*at, "if")))
             for index, asked in enumerate(shared.queries):
-                query, parts = resolve_query(self, (*start, "queries", index), asked, known)
+                query, parts = resolve_query(self, (*start, "queries", index), asked, known, self.folder)
                 queries += [query] if query is not None else []
                 asking += parts
             for index, skip in enumerate(shared.skip):

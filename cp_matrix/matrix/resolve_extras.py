@@ -37,7 +37,7 @@ class Resolver(Protocol):
 
 
 def resolve_query(
-    resolver: Resolver, at: KeyPath, model: QueryModel, known: Mapping[str, Any]
+    resolver: Resolver, at: KeyPath, model: QueryModel, known: Mapping[str, Any], folder: str
 ) -> tuple[Query | None, Places]:
     """A query, or None where something is wrong with it; and its expressions with their places."""
     places: Places = []
@@ -57,7 +57,7 @@ def resolve_query(
     if not sound or len(places) < written:
         return None, []
     condition = when if isinstance(when, Expression) else None
-    return Query(model.ask, arguments, condition, resolver.source.where((*at, "ask"))), places
+    return Query(model.ask, arguments, condition, resolver.source.where((*at, "ask")), folder), places
 
 
 def _part(
