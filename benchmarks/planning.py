@@ -23,7 +23,7 @@ from typing import Any
 
 import yaml
 
-from cp_matrix.matrix.schema import load
+from cp_matrix.matrix.load import load
 from cp_matrix.plan.plan import dump, load_plan, make_plan
 
 AXES: dict[str, list[Any]] = {

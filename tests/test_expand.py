@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cp_matrix.matrix.expand import Grid, expand, positions
+from cp_matrix.matrix.load import load
 from cp_matrix.matrix.loaded import LoadedMatrix
-from cp_matrix.matrix.schema import load
 
 
 def matrix(tmp_path: Path, test: Mapping[str, Any], **top: Any) -> LoadedMatrix:

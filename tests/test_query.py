@@ -12,9 +12,9 @@ import yaml
 from cp_matrix.errors import MatrixError
 from cp_matrix.facts.query import Library, Remembered
 from cp_matrix.matrix.facts import Missing
+from cp_matrix.matrix.load import load
 from cp_matrix.matrix.loaded import LoadedMatrix
 from cp_matrix.matrix.query import Answer, QueryFailedError, Question
-from cp_matrix.matrix.schema import load
 from cp_matrix.plan.plan import Plan, explain, make_plan, settle
 
 ASK = "library:offers"

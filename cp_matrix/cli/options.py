@@ -245,7 +245,7 @@ def load_matrices(paths: Sequence[Path]) -> tuple[LoadedMatrix, ...]:
         MatrixError: a file is wrong.
         UsageError: none is named and none is shipped.
     """
-    from cp_matrix.matrix.schema import load
+    from cp_matrix.matrix.load import load
 
     if paths:
         return tuple(map(load, paths))

@@ -81,7 +81,7 @@ def truth(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return type(value) in (int, float)
 
 
 def _as_versions(sign: str, left: Any, right: Any) -> tuple[Version, Version]:

@@ -8,10 +8,9 @@ makes the function that gives its value; what has none is refused there. The ope
 from __future__ import annotations
 
 import ast
-import difflib
 import string
 import warnings
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from operator import itemgetter
 from typing import Any
 
@@ -23,8 +22,6 @@ MAX_DEPTH = 40
 
 #: Words that no axis, field or constant may be called.
 RESERVED = frozenset((*CALLS, "available"))
-
-_SPELLINGS = {"true": "True", "false": "False", "null": "None", "none": "None", "nil": "None"}
 
 #: Gives the value of a part of an expression for the values of names.
 _Part = Callable[[Mapping[str, Any]], Any]
@@ -193,7 +190,17 @@ class Expression:
             except (TypeError, ExpressionError) as error:  # the latter in a question behind available()
                 raise self._failure(node, error, names) from error
 
-        return apply
+        def apply_to_two(names: Mapping[str, Any]) -> Any:
+            one, other = first(names), second(names)
+            try:
+                return function(one, other)
+            except TypeError as error:
+                raise self._failure(node, error, names) from error
+
+        if len(parts) != 2:
+            return apply
+        first, second = parts  # most often, and without a list in half the time
+        return apply_to_two
 
     def _compared(
         self, node: ast.expr, functions: list[Callable[[Any, Any], bool]], parts: list[_Part]
@@ -300,13 +307,3 @@ class Template:
     def offset(self, name: str) -> int:
         """Where ``{name}`` starts."""
         return max(0, self.text.find("{" + name + "}")) + 1
-
-
-def unknown_name_hint(name: str, known: Mapping[str, Any], texts: Container[object] = ()) -> str:
-    """What to write instead of a name nobody declared; ``texts`` are values that names may have."""
-    if name in _SPELLINGS:
-        return f"write {_SPELLINGS[name]}"
-    if name in texts:
-        return f"text is written in quotes: {name!r}"
-    near = difflib.get_close_matches(name, known, n=3)
-    return f"did you mean {' or '.join(near)}?" if near else f"known here: {', '.join(sorted(known))}"

@@ -99,7 +99,7 @@ def _facts(request: Request) -> Mapping[str, Any]:
 
 def matrix_words(matrices: Mapping[str, str]) -> tuple[str, ...]:
     """How a command line here names these matrices (paths by name); nothing for the default ones."""
-    from cp_matrix.matrix.schema import load
+    from cp_matrix.matrix.load import load
 
     shipped = {name: str(path.resolve()) for name, path in find.shipped().items()}
     resolved = {name: str(Path(path).resolve()) for name, path in matrices.items()}
