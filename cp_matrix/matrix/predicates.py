@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import Any
 
 from cp_matrix.matrix.facts import FACTS, known
-from cp_matrix.matrix.operators import ARITHMETIC, CALLS, COMPARISONS, LARGEST, item, negative, shown, truth
+from cp_matrix.matrix.operators import ARITHMETIC, CALLS, COMPARISONS, LARGEST, given, item, negative, truth
 
 MAX_LENGTH = 1000
 MAX_DEPTH = 40
@@ -233,9 +233,8 @@ class Expression:
         return part if sure else self._apply(node, truth, part)
 
     def _failure(self, node: ast.expr, error: Exception, names: Mapping[str, Any]) -> ExpressionError:
-        read = sorted({part.id for part in ast.walk(node) if isinstance(part, ast.Name)} & names.keys())
-        given = ", ".join(f"{name} = {shown(names[name])}" for name in read)
-        return ExpressionError(str(error), self.offset(node), f"with {given}" if given else "")
+        read = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)} & names.keys()
+        return ExpressionError(str(error), self.offset(node), given({name: names[name] for name in read}))
 
 
 def _joined(operands: list[_Part], *, stop: bool) -> _Part:

@@ -10,7 +10,7 @@ from pathlib import Path
 from cp_matrix.errors import MatrixError, Problem
 from cp_matrix.matrix.case import Value
 from cp_matrix.matrix.decide import TOO_FEW_PLACES
-from cp_matrix.matrix.expand import LONGEST_TIMEOUT, MAX_WORLD_SIZE, Grid
+from cp_matrix.matrix.expand import LONGEST_TIMEOUT, Grid, wrong_value
 from cp_matrix.matrix.facts import FACTS
 from cp_matrix.matrix.find import modules_folder
 from cp_matrix.matrix.findings import Findings, Known
@@ -127,16 +127,12 @@ class _Test:
         if isinstance(value, str):
             readable = {**declared, "world_size": ()} if key == "timeout" else declared
             return self.findings.expression(path, value, readable, facts=False), path
-        if key == "world_size" and not (isinstance(value, int) and 0 < value <= MAX_WORLD_SIZE):
-            message = f"world_size must be a whole number from 1 to {MAX_WORLD_SIZE}, not {value}"
-            self.findings.add(path, message)
+        if wrong := wrong_value(key, value):
+            hint = f"{LONGEST_TIMEOUT:.0f} is the most" if key == "timeout" and value > 0 else ""
+            self.findings.add(path, wrong, hint)
             return None, path
-        if not 0 < value <= LONGEST_TIMEOUT:
-            hint = f"{LONGEST_TIMEOUT:.0f} is the most" if value > 0 else ""
-            self.findings.add(path, f"timeout must be a positive number of seconds, not {value}", hint)
-            return None, path
-        result: Derived = value
-        return result, path
+        number: Derived = value
+        return number, path
 
     def exclude(self, path: KeyPath, model: Excluded, declared: Known, inherited: bool) -> Exclude | None:
         condition = self.findings.expression(path, model.condition, declared, facts=False)
