@@ -23,7 +23,7 @@ from typing import Any
 
 import yaml
 
-from cp_matrix.matrix.schema import load
+from cp_matrix.matrix.load import load
 from cp_matrix.plan.plan import make_plan
 from cp_matrix.record.planfile import dump, load_plan
 

@@ -6,7 +6,7 @@ import pytest
 
 from cp_matrix.errors import Problem
 from cp_matrix.matrix.check import check
-from cp_matrix.matrix.schema import load
+from cp_matrix.matrix.load import load
 
 TOP = """suite: a.b:c
 tables:

@@ -14,7 +14,7 @@ import torch
 from worlds import Ranks, ranks
 
 from cp_matrix.matrix.check import check
-from cp_matrix.matrix.schema import load
+from cp_matrix.matrix.load import load
 from cp_matrix.worker.context import Communicator, Context
 
 ROOT = Path(__file__).parent.parent

@@ -10,9 +10,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cp_matrix.matrix.expand import Grid, expand, positions
+from cp_matrix.matrix.case import Case
+from cp_matrix.matrix.expand import Grid, positions
+from cp_matrix.matrix.load import load
 from cp_matrix.matrix.loaded import LoadedMatrix
-from cp_matrix.matrix.schema import load
+from cp_matrix.plan.plan import make_plan
 
 
 def matrix(tmp_path: Path, test: Mapping[str, Any], **top: Any) -> LoadedMatrix:
@@ -20,6 +22,10 @@ def matrix(tmp_path: Path, test: Mapping[str, Any], **top: Any) -> LoadedMatrix:
     content = {"suite": "a.b:c", **top, "tests": {"t": {"world_size": 2, **test}}}
     path.write_text(yaml.safe_dump(content, sort_keys=False))
     return load(path)
+
+
+def expand(matrix: LoadedMatrix, *, essential: bool) -> list[Case]:
+    return [planned.case for planned in make_plan([matrix], {}, essential=essential).cases]
 
 
 TABLES = {"model": {"one": {"heads": 4, "window": None}, "two": {"heads": 3, "window": 64}}}
@@ -57,10 +63,9 @@ def test_a_case_keeps_the_exact_type_of_each_value(tmp_path: Path) -> None:
 
 
 def test_ids_are_the_same_whether_or_not_cases_are_made(tmp_path: Path) -> None:
-    cases = expand(
-        matrix(tmp_path, {"axes": AXES, "exclude": ["heads == 3"]}, tables=TABLES), essential=False
-    )
-    assert cases.ids == [case.id for case in cases]
+    loaded = matrix(tmp_path, {"axes": AXES, "exclude": ["heads == 3"]}, tables=TABLES)
+    ids = make_plan([loaded], {}, essential=False).ids
+    assert ids == [case.id for case in expand(loaded, essential=False)]
 
 
 def test_world_size_and_timeout_may_be_expressions(tmp_path: Path) -> None:
@@ -95,7 +100,7 @@ def test_an_excluded_case_does_not_exist(tmp_path: Path) -> None:
 
 
 def test_a_case_looked_at_twice_is_the_same_object(tmp_path: Path) -> None:
-    cases = expand(matrix(tmp_path, {"axes": AXES}, tables=TABLES), essential=False)
+    cases = make_plan([matrix(tmp_path, {"axes": AXES}, tables=TABLES)], {}, essential=False).cases
     assert cases[3] is cases[3]
 
 

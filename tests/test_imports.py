@@ -186,9 +186,7 @@ def test_help_imports_nothing_heavy() -> None:
         "pydantic",
         "rich",
         "yaml",
-        "evalidate",
         "msgspec",
-        "psutil",
         "pynvml",
         "asyncio",
     }
@@ -210,3 +208,16 @@ def test_help_imports_nothing_heavy() -> None:
 )
 def test_a_command_imports_no_torch(arguments: list[str]) -> None:
     assert modules_imported_by(*arguments) & {"torch", "numpy"} == set()
+
+
+@pytest.mark.parametrize("room", ["matrix", "facts", "plan"])
+def test_the_modules_of_a_room_import_each_other_in_no_circle(room: str) -> None:
+    names = {f"cp_matrix.{room}.{path.stem}": path for path in modules_of(room)}
+    imported = {
+        name: {other for other in names if any(below(found, other) for found in imports_of(path))}
+        for name, path in names.items()
+    }
+    while leaves := [name for name, others in imported.items() if not others & imported.keys()]:
+        for name in leaves:
+            del imported[name]
+    assert not imported

@@ -17,9 +17,9 @@ from cp_matrix.matrix.case import Case
 from cp_matrix.matrix.decide import decide
 from cp_matrix.matrix.expand import Grid
 from cp_matrix.matrix.facts import read_facts
+from cp_matrix.matrix.load import load
 from cp_matrix.matrix.loaded import LoadedMatrix
 from cp_matrix.matrix.predicates import Expression
-from cp_matrix.matrix.schema import load
 from cp_matrix.plan.plan import Plan, PlannedCase, Skip, explain, make_plan
 from cp_matrix.record.planfile import dump, load_plan
 

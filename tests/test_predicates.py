@@ -55,6 +55,27 @@ def test_a_chain_of_comparisons_holds_only_if_each_does() -> None:
     assert value("3 > 2 > 2") is False
 
 
+class Counting(dict[str, Any]):
+    """Names that count how often they are read."""
+
+    reads = 0
+
+    def __getitem__(self, name: str) -> Any:
+        self.reads += 1
+        return super().__getitem__(name)
+
+
+def test_a_chain_of_comparisons_reads_each_part_once_however_deep_chains_are_nested() -> None:
+    text, names = "a", Counting(a=0)
+    for _ in range(15):
+        text = f"((0 if 0 <= {text} < 2 else 1))"
+    assert (Expression(text).evaluate(names), names.reads) == (0, 1)
+
+
+def test_a_chain_of_comparisons_stops_at_the_first_that_is_false() -> None:
+    assert value("3 < 2 < 'text'") is False
+
+
 def test_none_false_and_zero_differ() -> None:
     pairs = [
         ("None", "False"),
@@ -200,6 +221,8 @@ def test_a_c_like_operator_is_answered_with_the_word_for_it() -> None:
         ("version('x') == 1", 0, "is not a version"),
         ("len(a) == 1", 0, "len() needs"),
         ("-text == 1", 0, "needs a number"),
+        ("1 < text < none", 0, "cannot order 1 (a number) and 'x' (text)"),
+        ("a == 1 and undeclared", 11, "name 'undeclared' is not defined"),
     ],
 )
 def test_a_type_error_is_found_at_the_part_that_has_it(text: str, offset: int, message: str) -> None:

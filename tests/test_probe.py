@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
@@ -150,6 +151,25 @@ def test_gpus_of_different_kinds_get_a_note_unless_their_order_is_fixed(two_gpus
     assert not any(
         "PCI_BUS_ID" in note for note in probe(environ={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})["notes"]
     )
+
+
+def test_memory_that_the_system_does_not_tell_is_noted(no_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sysconf(name: str) -> int:
+        raise ValueError(f"unrecognized configuration name {name}")
+
+    monkeypatch.setattr(probe_module.os, "sysconf", sysconf)
+    facts = probe(environ={})
+    assert (facts["memory"], facts["notes"][-1]) == (
+        None,
+        "memory unknown: unrecognized configuration name SC_PAGE_SIZE",
+    )
+
+
+def test_the_memory_of_the_machine_is_told_in_bytes(no_gpu: None) -> None:
+    total = next(
+        line.split()[1] for line in Path("/proc/meminfo").read_text().splitlines() if "MemTotal" in line
+    )
+    assert probe(environ={})["memory"] == int(total) * 1024
 
 
 def test_probing_this_machine_gives_json_and_imports_no_torch() -> None:

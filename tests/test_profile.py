@@ -104,3 +104,21 @@ def test_a_file_that_cannot_be_written_is_an_error_and_leaves_nothing(tmp_path: 
     with pytest.raises(UsageError, match="cannot be written"):
         save(tmp_path / "no" / "such.json", {}, {})
     assert not list(tmp_path.iterdir())
+
+
+def test_an_answer_is_found_wherever_the_matrix_is(tmp_path: Path) -> None:
+    path = tmp_path / "machine.json"
+    save(path, {}, {Question("a.b:c", {"n": 1}, "/here"): {"Fast": True}})
+    assert load_profile(path).answer(Question("a.b:c", {"n": 1}, "/there")) == {"Fast": True}
+
+
+def test_answers_that_differ_by_the_folder_are_not_saved_as_one(tmp_path: Path) -> None:
+    given = {Question("a.b:c", {}, folder): {"Fast": folder == "/one"} for folder in ("/one", "/two")}
+    with pytest.raises(UsageError, match=r"a\.b:c of /two and that of another matrix answer differently"):
+        save(tmp_path / "machine.json", {}, given)
+
+
+def test_equal_answers_of_two_folders_are_saved_once(tmp_path: Path) -> None:
+    path = tmp_path / "machine.json"
+    save(path, {}, {Question("a.b:c", {}, folder): {"Fast": True} for folder in ("/one", "/two")})
+    assert len(load_profile(path).given) == 1

@@ -12,9 +12,9 @@ import yaml
 from cp_matrix.errors import MatrixError
 from cp_matrix.facts.query import Library, Remembered
 from cp_matrix.matrix.facts import Missing
+from cp_matrix.matrix.load import load
 from cp_matrix.matrix.loaded import LoadedMatrix
 from cp_matrix.matrix.query import Answer, QueryFailedError, Question
-from cp_matrix.matrix.schema import load
 from cp_matrix.plan.plan import Plan, explain, make_plan, settle
 
 ASK = "library:offers"
@@ -71,7 +71,7 @@ def test_only_cases_that_come_to_the_question_ask_it(tmp_path: Path) -> None:
 def test_arguments_are_names_facts_expressions_and_plain_values(tmp_path: Path) -> None:
     library = Offers()
     planned(tmp_path, library, {"gpu_count": 4})
-    assert library.asked[0] == Question(ASK, {"count": 1, "gpu_count": 4, "split": True, "large": 10})
+    assert library.asked[0].arguments == {"count": 1, "gpu_count": 4, "split": True, "large": 10}
 
 
 def test_a_question_is_put_once_however_many_cases_share_it(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_query_is_left_out_where_its_condition_is_false(tmp_path: Path) -> Non
 def test_a_refusal_spares_the_later_questions(tmp_path: Path) -> None:
     library = Offers({(1, True): False})
     planned(tmp_path, library)
-    assert Question(ASK, {"count": 1, "split": False}) not in library.asked
+    assert {"count": 1, "split": False} not in [question.arguments for question in library.asked]
 
 
 def test_what_the_library_says_of_a_refusal_is_behind_the_reason(tmp_path: Path) -> None:
@@ -214,22 +214,84 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def ask(library: Library, function: str, folder: Path | str = "", **arguments: Any) -> Answer:
+    return library.answer(Question(f"offering:{function}", arguments, str(folder)))
+
+
 def test_a_library_is_imported_from_beside_its_matrix(module: Path) -> None:
-    library, before = Library([str(module)]), list(sys.path)
-    assert library.answer(Question("offering:offers", {"n": 1})) == {"Fast": "too small"}
-    assert library.answer(Question("offering:offers", {"n": 2})) == {"Fast": True}
+    library, before = Library(), list(sys.path)
+    assert ask(library, "offers", module, n=1) == {"Fast": "too small"}
+    assert ask(library, "offers", module, n=2) == {"Fast": True}
     assert sys.path == before
+
+
+def test_a_library_is_imported_from_the_last_folder_where_nothing_else_has_it(module: Path) -> None:
+    assert ask(Library(last=str(module)), "offers", n=2) == {"Fast": True}
+
+
+def test_a_module_in_the_last_folder_hides_no_installed_one(tmp_path: Path) -> None:
+    (tmp_path / "this.py").write_text("def offers(): return {'Fast': True}\n")
+    with pytest.raises(QueryFailedError, match="AttributeError: module 'this' has no attribute 'offers'"):
+        Library(last=str(tmp_path)).answer(Question("this:offers", {}))
+
+
+def test_a_query_is_looked_for_beside_its_matrix(tmp_path: Path) -> None:
+    library = Offers()
+    planned(tmp_path, library)
+    assert {question.folder for question in library.asked} == {str(tmp_path)}
+
+
+@pytest.fixture
+def alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """Two folders with modules of the same names, which import others of the same names when called."""
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        (folder / "parts").mkdir(parents=True)
+        (folder / "parts" / "__init__.py").touch()
+        (folder / "parts" / "late.py").write_text(f"NAME = {name!r}\n")
+        (folder / "offering.py").write_text(
+            "calls = []\n"
+            "def offers(*, n):\n"
+            "    from parts.late import NAME\n"
+            "    calls.append(n)\n"
+            "    return {'Fast': f'{NAME} {len(calls)}'}\n"
+        )
+    for gone in ("offering", "parts", "parts.late"):
+        monkeypatch.delitem(sys.modules, gone, raising=False)
+    return tmp_path / "one", tmp_path / "two"
+
+
+def test_each_matrix_is_answered_by_the_module_beside_it(alike: tuple[Path, Path]) -> None:
+    library, (one, two) = Library(), alike
+    answers = [ask(library, "offers", folder, n=0)["Fast"] for folder in (one, two, one, two)]
+    assert answers == ["one 1", "two 1", "one 2", "two 2"]
+
+
+def test_equal_questions_of_two_folders_are_both_asked(alike: tuple[Path, Path]) -> None:
+    remembered = Remembered(Library())
+    answers = [
+        remembered.answer(Question("offering:offers", {"n": 0}, str(folder)))["Fast"] for folder in alike
+    ]
+    assert answers == ["one 1", "two 1"]
+
+
+def test_a_module_of_the_last_folder_does_not_stay_in_the_way(
+    alike: tuple[Path, Path], tmp_path: Path
+) -> None:
+    library, (one, two) = Library(last=str(alike[0])), alike
+    answers = [ask(library, "offers", folder, n=0)["Fast"] for folder in (tmp_path, two, one)]
+    assert answers == ["one 1", "two 1", "one 1"]
 
 
 def test_what_a_library_prints_stays_out_of_the_output(
     module: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Library([str(module)]).answer(Question("offering:offers", {"n": 1}))
+    ask(Library(), "offers", module, n=1)
     assert capsys.readouterr() == ("", "noise\n")
 
 
 @pytest.mark.parametrize(
-    ("ask", "message"),
+    ("function", "message"),
     [
         ("offering:breaks", "RuntimeError: no device"),
         ("offering:leaves", "SystemExit: 3"),
@@ -238,9 +300,11 @@ def test_what_a_library_prints_stays_out_of_the_output(
         ("nowhere_at_all:offers", "ModuleNotFoundError: No module named 'nowhere_at_all'"),
     ],
 )
-def test_whatever_goes_wrong_in_a_library_is_a_failed_question(module: Path, ask: str, message: str) -> None:
+def test_whatever_goes_wrong_in_a_library_is_a_failed_question(
+    module: Path, function: str, message: str
+) -> None:
     with pytest.raises(QueryFailedError, match=message):
-        Library([str(module)]).answer(Question(ask, {}))
+        Library().answer(Question(function, {}, str(module)))
 
 
 def test_a_failed_question_is_not_put_again() -> None:

@@ -14,9 +14,9 @@ import recordings
 from cp_matrix.matrix.case import Case
 from cp_matrix.matrix.expand import positions
 from cp_matrix.matrix.find import shipped
+from cp_matrix.matrix.load import load
 from cp_matrix.matrix.loaded import LoadedMatrix
 from cp_matrix.matrix.query import Answer, Question
-from cp_matrix.matrix.schema import load
 from cp_matrix.plan.plan import DecidedCases, Plan, explain, make_plan
 
 RECORDINGS = recordings.names()

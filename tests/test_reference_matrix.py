@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cp_matrix.matrix.check import check
-from cp_matrix.matrix.schema import load
+from cp_matrix.matrix.load import load
 from cp_matrix.plan.plan import Plan, make_plan
 from cp_matrix.suites.reference.case import INNER, problem_of
 from cp_matrix.suites.reference.p2p import P2P

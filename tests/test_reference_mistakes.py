@@ -14,7 +14,7 @@ import pytest
 import torch
 from worlds import Ranks, ranks
 
-from cp_matrix.matrix.schema import load
+from cp_matrix.matrix.load import load
 from cp_matrix.plan.plan import make_plan
 from cp_matrix.suites.reference import a2a, all_gather, block, case, exchange, p2p, run_case, scheme
 from cp_matrix.suites.reference import sequences as places

@@ -8,9 +8,9 @@ import pytest
 from cp_matrix.errors import ExitCode, MatrixError
 from cp_matrix.matrix.check import check
 from cp_matrix.matrix.facts import FACTS
+from cp_matrix.matrix.load import load
 from cp_matrix.matrix.loaded import LoadedMatrix
 from cp_matrix.matrix.predicates import RESERVED
-from cp_matrix.matrix.schema import load
 
 EXAMPLE = """
 suite: cp_matrix.suites.reference:run_case
@@ -348,6 +348,17 @@ def test_what_an_earlier_condition_guards_is_no_type_error(tmp_path: Path) -> No
         "window is not None and window > 3 and flash_attn_version is not None and flash_attn_version < '3'"
     )
     assert loaded(tmp_path, text).tests[0].rules
+
+
+def test_an_exclude_must_fit_every_case_whatever_a_rule_says(tmp_path: Path) -> None:
+    text = with_lines("exclude: [window < 3]", "skip: [{if: window is None, reason: none}]")
+    assert problems(tmp_path, text)[0].startswith("m.yaml:10:15: '<' cannot order None and 3")
+
+
+def test_a_rule_may_ask_for_very_many_things(tmp_path: Path) -> None:
+    rule = " or ".join(f"available('n{number}')" for number in range(38))
+    text = with_lines("queries: [{ask: 'a.b:c'}]", f'skip: [{{if: "{rule}", reason: many}}]')
+    assert check(loaded(tmp_path, text)) == []
 
 
 def test_a_rule_may_read_the_derived_names(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from cp_matrix.matrix import find
 from cp_matrix.matrix.check import check
-from cp_matrix.matrix.schema import load
+from cp_matrix.matrix.load import load
 from cp_matrix.plan.plan import Plan, make_plan
 
 PATH = find.shipped()["torch_native"]

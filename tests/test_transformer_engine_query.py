@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from cp_matrix.matrix.find import shipped
-from cp_matrix.matrix.schema import load
+from cp_matrix.matrix.load import load
 from cp_matrix.suites import transformer_engine_query
 from cp_matrix.suites.transformer_engine_query import backends
 

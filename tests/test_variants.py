@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from cp_matrix.errors import MatrixError, UsageError
+from cp_matrix.matrix.load import load
 from cp_matrix.matrix.loaded import LoadedMatrix
-from cp_matrix.matrix.schema import load
 from cp_matrix.plan.plan import Plan, explain, make_plan
 from cp_matrix.record.planfile import dump, load_plan
 from cp_matrix.report.testcase import class_name

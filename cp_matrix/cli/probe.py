@@ -53,7 +53,7 @@ def command(
     from cp_matrix.plan.plan import make_plan
 
     matrices = load_matrices(find.only_matrices(words))
-    facts, machine, answers = machine_of(Request(device=device, ranks_per_gpu=ranks_per_gpu), matrices)
+    facts, machine, answers = machine_of(Request(device=device, ranks_per_gpu=ranks_per_gpu))
     assert isinstance(answers, Remembered)
     # One by one, since these are never run together: two versions of a matrix share the names of tests.
     for matrix in matrices:

@@ -40,7 +40,7 @@ def command(files: tuple[str, ...], as_json: bool) -> int:
 def problems_of(path: Path) -> list[Problem]:
     """Everything that is wrong, or looks wrong, with one file, in its order."""
     from cp_matrix.matrix.check import check
-    from cp_matrix.matrix.schema import load
+    from cp_matrix.matrix.load import load
 
     try:
         matrix = load(path)

@@ -170,9 +170,7 @@ def _cpu_count() -> int:
 
 def _memory(notes: list[str]) -> int | None:
     try:
-        import psutil
-
-        return int(psutil.virtual_memory().total)
-    except (ImportError, OSError) as error:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError) as error:
         notes.append(f"memory unknown: {error}")
         return None

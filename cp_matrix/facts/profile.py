@@ -79,6 +79,7 @@ class Profile:
 
     def answer(self, question: Question) -> Answer:
         """The saved answer. Raises `UnknownError` for a question that was not asked then."""
+        question = replace(question, folder="")  # which is another one on each machine
         if question not in self.given:
             raise UnknownError(f"{self.name} has no answer of {question.ask} for these arguments")
         given = self.given[question]
@@ -88,9 +89,19 @@ class Profile:
 
 
 def save(path: Path, facts: Mapping[str, Any], given: Mapping[Question, Answer | QueryFailedError]) -> None:
-    """Write a profile, complete or not at all. Raises `UsageError` where it cannot be written."""
+    """Write a profile, complete or not at all.
+
+    Raises `UsageError` where it cannot be written, or modules of one name in two folders answer otherwise.
+    """
     stored: dict[str, list[StoredAnswer]] = {}
+    seen: dict[Question, Answer | QueryFailedError] = {}
     for question, came in given.items():
+        first = seen.setdefault(replace(question, folder=""), came)
+        if first is not came:
+            if repr(first) == repr(came):
+                continue
+            what = f"{question.ask} of {question.folder} and that of another matrix answer differently"
+            raise UsageError(what, where=str(path), hint="save a profile for each of these matrices")
         kept = StoredAnswer(dict(question.arguments))
         if isinstance(came, QueryFailedError):
             kept.error = str(came)

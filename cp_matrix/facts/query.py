@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from cp_matrix.matrix.query import Answer, Answers, QueryFailedError, Question
@@ -18,21 +20,42 @@ from cp_matrix.matrix.query import Answer, Answers, QueryFailedError, Question
 class Library:
     """Calls the functions that questions name.
 
-    ``import_path`` are folders to import them from besides what is installed.
+    A function is imported from its question's folder, else from what is installed, else from the folder
+    ``last``. The modules of one folder are put aside while a question of another one is answered, which may
+    have others of the same names.
     """
 
-    def __init__(self, import_path: Sequence[str] = ()) -> None:
-        self._import_path = list(import_path)
-        self._functions: dict[str, Callable[..., Any] | QueryFailedError] = {}
+    def __init__(self, last: str = "") -> None:
+        self._last = last
+        self._functions: dict[tuple[str, str], Callable[..., Any] | QueryFailedError] = {}
+        self._folder = ""
+        self._put_aside: dict[str, dict[str, ModuleType]] = {}
+        self._not_ours = frozenset(sys.modules)
 
     def answer(self, question: Question) -> Answer:
         """What the function says. Raises `QueryFailedError` where it cannot be imported, or raises."""
-        if question.ask not in self._functions:
-            self._functions[question.ask] = self._find(question.ask)
-        function = self._functions[question.ask]
+        self._enter(question.folder)
+        key = (question.folder, question.ask)
+        if key not in self._functions:
+            self._functions[key] = self._find(question.ask)
+        function = self._functions[key]
         if isinstance(function, QueryFailedError):
             raise function
         return _checked(self._call(lambda: function(**question.arguments)), question.ask)
+
+    def _enter(self, folder: str) -> None:
+        if folder == self._folder:
+            return
+        places = {self._folder, self._last} - {""}
+        own = {
+            name
+            for name in sys.modules.keys() - self._not_ours
+            if "." not in name and _place(sys.modules[name]) in places
+        }
+        leaving = [name for name in sys.modules if name.partition(".")[0] in own]
+        self._put_aside[self._folder] = {name: sys.modules.pop(name) for name in leaving}
+        sys.modules.update(self._put_aside.pop(folder, {}))
+        self._folder = folder
 
     def _find(self, ask: str) -> Callable[..., Any] | QueryFailedError:
         module, _, name = ask.partition(":")
@@ -44,7 +67,7 @@ class Library:
 
     def _call(self, function: Callable[[], Any]) -> Any:
         before = list(sys.path)
-        sys.path[:0] = self._import_path
+        sys.path[:] = [path for path in (self._folder, *before, self._last) if path]
         try:
             # What a library prints must not mix with --json.
             with contextlib.redirect_stdout(sys.stderr):
@@ -53,6 +76,12 @@ class Library:
             raise QueryFailedError(_said(error)) from error
         finally:
             sys.path[:] = before
+
+
+def _place(module: ModuleType) -> str:
+    """The folder that a module, or a package's folder, is in."""
+    path = next(iter(getattr(module, "__path__", ())), None) or getattr(module, "__file__", None)
+    return str(Path(path).parent) if path else ""
 
 
 class Remembered:

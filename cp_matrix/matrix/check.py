@@ -7,7 +7,6 @@ where a rule reads so many facts that not all of their values can be tried; then
 from __future__ import annotations
 
 import ast
-import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
@@ -17,6 +16,7 @@ from cp_matrix.matrix.case import Case
 from cp_matrix.matrix.expand import Grid, Mask, positions, typed
 from cp_matrix.matrix.facts import FACTS
 from cp_matrix.matrix.loaded import LoadedMatrix, LoadedTest, Rule
+from cp_matrix.matrix.near import listed, nearest
 from cp_matrix.matrix.operators import same
 from cp_matrix.matrix.predicates import Expression
 from cp_matrix.matrix.type_check import FreeFacts, fact_assignments, holds, is_complete
@@ -229,19 +229,14 @@ def _strange_values(grid: Grid, expression: Expression) -> Iterator[tuple[str, s
                 and not isinstance(value, bool)
                 and not _among(value, values)
             ):
-                yield f"{value!r} is no value of {name}", _values_hint(value, values)
+                yield (
+                    f"{value!r} is no value of {name}",
+                    nearest(value, values, f"its values: {listed(values)}"),
+                )
 
 
 def _among(value: Any, values: Iterable[Any]) -> bool:
     return any(same(value, other) for other in values)
-
-
-def _values_hint(value: Any, values: Sequence[Any]) -> str:
-    texts = [str(other) for other in values]
-    near = difflib.get_close_matches(str(value), texts, n=2)
-    if near:
-        return f"did you mean {' or '.join(near)}?"
-    return f"its values: {', '.join(texts[:12])}{', …' if len(texts) > 12 else ''}"
 
 
 def _equal_rows(test: LoadedTest) -> Iterator[Problem]:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from cp_matrix.errors import MatrixError
-from cp_matrix.matrix.expand import Grid, Mask, evaluate, shown_names
+from cp_matrix.matrix.expand import Grid, Mask, evaluate
 from cp_matrix.matrix.facts import FACTS, Missing, spelt
 from cp_matrix.matrix.loaded import Rule
+from cp_matrix.matrix.operators import given
 from cp_matrix.matrix.query import QUERY_FAILED, Answers, Availability, NoAnswers, QueryFailedError, Question
 from cp_matrix.matrix.undecided import UnknownError
 
@@ -121,7 +122,7 @@ class _Applied:
             raise MatrixError(
                 f"{condition.text!r} must be true or false, but is {value!r}",
                 where=self.rule.where,
-                hint=shown_names(names),
+                hint=given(names),
             )
         return value is True
 

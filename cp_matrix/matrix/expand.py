@@ -7,14 +7,15 @@ cases at once, and an expression need be evaluated only once per distinct assign
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import product
-from typing import Any, overload
+from typing import Any
 
 from cp_matrix.errors import Location, MatrixError, Problem
 from cp_matrix.matrix.case import Case, Scalar, Value, id_suffix
-from cp_matrix.matrix.loaded import PLAIN, Axis, Derived, LoadedMatrix, LoadedTest, Variant
+from cp_matrix.matrix.loaded import PLAIN, Axis, LoadedMatrix, LoadedTest, Variant
+from cp_matrix.matrix.operators import given
 from cp_matrix.matrix.predicates import Expression, ExpressionError
 
 #: The largest number of cases one test may expand to.
@@ -62,6 +63,15 @@ def _stripes(index: int, stride: int, count: int, times: int) -> Mask:
     return result
 
 
+def wrong_value(name: str, value: Any) -> str:
+    """What is wrong with a value of ``world_size`` or ``timeout``, or nothing."""
+    if name == "world_size":
+        right = type(value) is int and 1 <= value <= MAX_WORLD_SIZE
+        return "" if right else f"world_size must be a whole number from 1 to {MAX_WORLD_SIZE}, not {value!r}"
+    right = type(value) in (int, float) and 0 < value <= LONGEST_TIMEOUT
+    return "" if right else f"timeout must be a positive number of seconds, not {value!r}"
+
+
 class Grid:
     """All cases of one test, full or essential.
 
@@ -86,6 +96,7 @@ class Grid:
         if self.size > MAX_CASES:
             message = f"the test {test.name} expands to {self.size} cases, more than {MAX_CASES}"
             raise MatrixError.of([Problem(test.where, message, "split it, or leave out values")])
+        self._derived: dict[str, list[tuple[Any, Mask]]] = {}
         self._dimensions: dict[tuple[str, tuple[str, ...]], list[tuple[dict[str, Value], Mask]]] = {}
         self.everything: Mask = (1 << self.size) - 1
         self.included: Mask = self.everything
@@ -138,74 +149,44 @@ class Grid:
 
     def derived(self, name: str) -> list[tuple[Any, Mask]]:
         """The distinct values of ``world_size`` or ``timeout``, and the included positions of each."""
-        if name == "world_size":
-            return self._world_sizes
-        return self._timeouts
+        if name not in self._derived:
+            self._derived[name] = self._distinct(name)
+        return self._derived[name]
 
-    @cached_property
-    def _world_sizes(self) -> list[tuple[Any, Mask]]:
-        def check(value: Any) -> str:
-            if type(value) is int and 1 <= value <= MAX_WORLD_SIZE:
-                return ""
-            return f"world_size must be a whole number from 1 to {MAX_WORLD_SIZE}, not {value!r}"
-
-        return self._distinct(self.test.world_size, self.test.world_size_where, check)
-
-    @cached_property
-    def _timeouts(self) -> list[tuple[Any, Mask]]:
-        def check(value: Any) -> str:
-            if type(value) in (int, float) and 0 < value <= LONGEST_TIMEOUT:
-                return ""
-            return f"timeout must be a positive number of seconds, not {value!r}"
-
-        return self._distinct(self.test.timeout, self.test.timeout_where, check)
-
-    def _distinct(
-        self, source: Derived, where: Location, check: Callable[[Any], str]
-    ) -> list[tuple[Value, Mask]]:
+    def _distinct(self, name: str) -> list[tuple[Value, Mask]]:
+        test = self.test
+        source, where = (
+            (test.world_size, test.world_size_where)
+            if name == "world_size"
+            else (test.timeout, test.timeout_where)
+        )
         if not isinstance(source, Expression):
             return [(source, self.included)] if self.included else []
         found: dict[Any, tuple[Value, Mask]] = {}
         for names, mask in self.assignments(source.names, self.included):
-            value = evaluate(source, names, where, self.test.name)
-            if problem := check(value):
-                raise MatrixError.of([Problem(where, problem, shown_names(names))])
+            value = evaluate(source, names, where, test.name)
+            if wrong := wrong_value(name, value):
+                raise MatrixError.of([Problem(where, wrong, given(names))])
             key = typed(value)
             found[key] = (value, mask | (found[key][1] if key in found else 0))
         return list(found.values())
 
-    def world_sizes(self, included: Sequence[int]) -> list[int]:
-        """The world size at each of these positions, all of them included."""
-        at = self._world_size_at
-        return [at] * len(included) if isinstance(at, int) else [at[position] for position in included]
-
-    def timeouts(self, included: Sequence[int]) -> list[float]:
-        """The timeout in seconds at each of these positions, all of them included."""
-        at = self._timeout_at
-        return [at] * len(included) if isinstance(at, float) else [at[position] for position in included]
+    def each(self, name: str, included: Sequence[int]) -> list[Any]:
+        """The ``world_size``, or ``timeout`` in seconds, at each of these positions, all of them included."""
+        at = self._at[name]
+        return at if len(at) == len(included) else [at[position] for position in included]
 
     @cached_property
-    def _world_size_at(self) -> int | list[int]:
-        """By position, or one number where all share it."""
-        groups = self.derived("world_size")
-        if len(groups) == 1:
-            return int(groups[0][0])
-        sizes = [0] * self.size
-        for value, mask in groups:
-            for position in positions(mask):
-                sizes[position] = int(value)
-        return sizes
-
-    @cached_property
-    def _timeout_at(self) -> float | list[float]:
-        groups = self.derived("timeout")
-        if len(groups) == 1:
-            return float(groups[0][0])
-        seconds = [0.0] * self.size
-        for value, mask in groups:
-            for position in positions(mask):
-                seconds[position] = float(value)
-        return seconds
+    def _at(self) -> Mapping[str, list[Any]]:
+        """World sizes and timeouts by position; what stands at positions that are no cases does not count."""
+        found = {}
+        for name, kind in (("world_size", int), ("timeout", float)):
+            (first, _), *others = self.derived(name) or [(0, 0)]
+            found[name] = [kind(first)] * self.size
+            for value, mask in others:
+                for position in positions(mask):
+                    found[name][position] = kind(value)
+        return found
 
     @cached_property
     def ids(self) -> list[str]:
@@ -242,15 +223,14 @@ class Grid:
             axes[axis.name] = value
             if axis.table is not None:
                 fields.update(axis.rows[str(value)])
-        sizes, timeouts = self._world_size_at, self._timeout_at
         return Case(
             self.matrix,
             test.name,
             test.suite,
             axes,
             {**axes, **fields, **test.constants},
-            sizes if isinstance(sizes, int) else sizes[position],
-            timeouts if isinstance(timeouts, float) else timeouts[position],
+            self._at["world_size"][position],
+            self._at["timeout"][position],
             self.environment,
             variant=self.variant.name,
         )
@@ -282,13 +262,6 @@ def _walk(
             yield from _walk(dimensions, level + 1, {**names, **assignment}, both)
 
 
-def shown_names(names: Mapping[str, Value]) -> str:
-    """An assignment, for a message."""
-    return (
-        f"with {', '.join(f'{name} = {value!r}' for name, value in sorted(names.items()))}" if names else ""
-    )
-
-
 def evaluate(expression: Expression, names: Mapping[str, Any], where: Location, test: str) -> Any:
     """The expression's value; a type error becomes a `MatrixError` at ``where``."""
     try:
@@ -298,35 +271,6 @@ def evaluate(expression: Expression, names: Mapping[str, Any], where: Location, 
         raise MatrixError.of([Problem(where, message, error.hint)]) from error
 
 
-class Cases(Sequence[Case]):
-    """The cases of a matrix in order, each made when it is first looked at."""
-
-    def __init__(self, grids: Sequence[Grid]) -> None:
-        self._at = [(grid, position) for grid in grids for position in positions(grid.included)]
-        self._made: list[Case | None] = [None] * len(self._at)
-
-    def __len__(self) -> int:
-        return len(self._at)
-
-    @overload
-    def __getitem__(self, index: int) -> Case: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Case]: ...
-    def __getitem__(self, index: int | slice) -> Case | Sequence[Case]:
-        if isinstance(index, slice):
-            return [self[at] for at in range(*index.indices(len(self)))]
-        case = self._made[index]
-        if case is None:
-            grid, position = self._at[index]
-            case = self._made[index] = grid.case(position)
-        return case
-
-    @cached_property
-    def ids(self) -> list[str]:
-        """Every case's id, without making the cases."""
-        return [grid.ids[position] for grid, position in self._at]
-
-
 def grids(matrix: LoadedMatrix, *, essential: bool, variants: Sequence[Variant] = (PLAIN,)) -> list[Grid]:
     """One grid a variant and test, each in the order given or of the file."""
     return [
@@ -334,8 +278,3 @@ def grids(matrix: LoadedMatrix, *, essential: bool, variants: Sequence[Variant] 
         for variant in variants
         for test in matrix.tests
     ]
-
-
-def expand(matrix: LoadedMatrix, *, essential: bool) -> Cases:
-    """All cases of a matrix: tests in file order, axes in declared order, the last axis fastest."""
-    return Cases(grids(matrix, essential=essential))

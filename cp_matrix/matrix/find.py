@@ -33,6 +33,12 @@ def shipped() -> dict[str, Path]:
     return {path.stem: path for path in _matrices_in(shipped_folder())}
 
 
+def modules_folder(matrix: Path) -> str:
+    """The folder that modules beside a matrix file are imported from; empty for a shipped one."""
+    folder = matrix.resolve().parent
+    return "" if folder == shipped_folder().resolve() else str(folder)
+
+
 def sort_words(words: Iterable[str]) -> Words:
     """Tell matrices from cases.
 

@@ -39,6 +39,12 @@ def shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
+def given(names: Mapping[str, Any]) -> str:
+    """An assignment, for a message; nothing for none."""
+    shown_names = ", ".join(f"{name} = {shown(value)}" for name, value in sorted(names.items()))
+    return f"with {shown_names}" if names else ""
+
+
 def same(left: Any, right: Any) -> bool:
     """``==``: equal and of the same kind. A text beside a version is read as a version."""
     if left is None or right is None or isinstance(left, bool) or isinstance(right, bool):
@@ -81,7 +87,7 @@ def truth(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return type(value) in (int, float)
 
 
 def _as_versions(sign: str, left: Any, right: Any) -> tuple[Version, Version]:

@@ -1,7 +1,8 @@
 """Expressions and reason templates: a small, closed language, checked and compiled once.
 
-`evalidate` is the gate: only the node types listed here pass it, and only the named calls. The operators
-are then bound to those of `cp_matrix.matrix.operators`, which are exact about types.
+Nothing a matrix says is ever run as Python. Each node of the language has a case in `Expression._part`, which
+makes the function that gives its value; what has none is refused there. The operators are those of
+`cp_matrix.matrix.operators`, which are exact about types.
 """
 
 from __future__ import annotations
@@ -9,41 +10,21 @@ from __future__ import annotations
 import ast
 import string
 import warnings
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from operator import itemgetter
 from typing import Any
 
-from evalidate import EvalException, EvalModel, ExecutionException, Expr
-
 from cp_matrix.matrix.facts import FACTS, known
-from cp_matrix.matrix.operators import ARITHMETIC, CALLS, COMPARISONS, LARGEST, item, negative, shown, truth
-from cp_matrix.matrix.undecided import UndecidedError
+from cp_matrix.matrix.operators import ARITHMETIC, CALLS, COMPARISONS, LARGEST, given, item, negative, truth
 
 MAX_LENGTH = 1000
 MAX_DEPTH = 40
 
-_NODES = [
-    *("Expression", "Constant", "Name", "Load", "List", "Tuple", "Subscript", "Call", "IfExp"),
-    *("BoolOp", "And", "Or", "UnaryOp", "Not", "USub"),
-    *("Compare", "Eq", "NotEq", "Lt", "LtE", "Gt", "GtE", "In", "NotIn", "Is", "IsNot"),
-    *("BinOp", "Add", "Sub", "Mult", "Div", "FloorDiv", "Mod"),
-]
-
-_BOUND: dict[str, Any] = {
-    "__builtins__": {},
-    "_truth": truth,
-    "_item": item,
-    "_negative": negative,
-    "_known": known,
-    "_offered": lambda name, available: name in available,
-    **{name: function for name, (function, _, _) in CALLS.items()},
-    **{f"_{name}": function for name, function in (*COMPARISONS.items(), *ARITHMETIC.items())},
-}
-_MODEL = EvalModel(nodes=_NODES, allowed_functions=[*CALLS, "available"], imported_functions=_BOUND)
-
 #: Words that no axis, field or constant may be called.
 RESERVED = frozenset((*CALLS, "available"))
 
-_SPELLINGS = {"true": "True", "false": "False", "null": "None", "none": "None", "nil": "None"}
+#: Gives the value of a part of an expression for the values of names.
+_Part = Callable[[Mapping[str, Any]], Any]
 
 
 class ExpressionError(ValueError):
@@ -74,15 +55,8 @@ class Expression:
         self._shift = len(line) - len(line.lstrip())
         self._line = line.strip()
         self.tree = self._parse()
-        self._check(self.tree, 0)
+        self._value = self._part(self.tree, 0)
         self.names = frozenset(name for name, _ in self.occurrences())
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SyntaxWarning)
-            try:
-                self._expr = Expr(self._line, model=_MODEL)
-            except EvalException as error:
-                raise ExpressionError(str(error), self._shift) from error
-        self._expr.code = _compile(self.tree)
 
     def evaluate(self, names: Mapping[str, Any]) -> Any:
         """Its value for these names.
@@ -91,16 +65,10 @@ class Expression:
         comes to is not known.
         """
         try:
-            return self._expr.eval(names)
-        except ExecutionException as error:
-            if isinstance(error.exc, UndecidedError):
-                raise error.exc from None
-            node = self._culprit(self.tree, names)
-            read = sorted({part.id for part in ast.walk(node) if isinstance(part, ast.Name)} & names.keys())
-            given = ", ".join(f"{name} = {shown(names[name])}" for name in read)
-            raise ExpressionError(
-                str(error.exc), self.offset(node), f"with {given}" if given else ""
-            ) from error
+            return self._value(names)
+        except KeyError as error:
+            (name,) = error.args
+            raise ExpressionError(f"name {name!r} is not defined", dict(self.occurrences())[name]) from error
 
     def occurrences(self) -> Iterator[tuple[str, int]]:
         """Each place where a name is read, with its offset in ``text``."""
@@ -134,87 +102,151 @@ class Expression:
         except (ValueError, RecursionError, MemoryError) as error:
             raise ExpressionError(f"is not an expression: {str(error) or 'nested too deep'}") from error
 
-    def _check(self, node: ast.AST, depth: int) -> None:
+    def _refused(self, node: ast.AST, message: str, hint: str = "") -> ExpressionError:
+        return ExpressionError(message, self.offset(node), hint)
+
+    def _part(self, node: ast.expr, depth: int) -> _Part:
         if depth > MAX_DEPTH:
-            raise ExpressionError("is nested too deep", self.offset(node))
-        if isinstance(node, ast.expr) and type(node).__name__ not in _NODES:
-            raise ExpressionError(f"{_described(node)} is not part of the language", self.offset(node))
+            raise self._refused(node, "is nested too deep")
+
+        def inside(child: ast.expr) -> _Part:
+            return self._part(child, depth + 1)
+
         match node:
             case ast.Constant(value=value):
                 if value is not None and not isinstance(value, (str, int, float)):
-                    raise ExpressionError(f"{value!r} is not part of the language", self.offset(node))
+                    raise self._refused(node, f"{value!r} is not part of the language")
                 if isinstance(value, (int, float)) and not -LARGEST < value < LARGEST:
-                    raise ExpressionError("the number is too large", self.offset(node))
-            case ast.UnaryOp(op=ast.operator() | ast.unaryop() as op) if type(op).__name__ not in _NODES:
-                raise ExpressionError("this sign is not part of the language", self.offset(node))
-            case ast.BinOp(op=op) if type(op).__name__ not in _NODES:
-                hint = "write 'and', 'or'" if isinstance(op, (ast.BitAnd, ast.BitOr)) else ""
-                raise ExpressionError("this operator is not part of the language", self.offset(node), hint)
-            case ast.Compare(ops=signs, comparators=comparators):
+                    raise self._refused(node, "the number is too large")
+                return lambda _: value
+            case ast.Name(id=name):
+                if name in RESERVED:
+                    raise self._refused(node, f"{name} is a call", f"write {name}(...)")
+                return self._apply(node, known, itemgetter(name)) if name in FACTS else itemgetter(name)
+            case ast.List(elts=elements) | ast.Tuple(elts=elements):
+                parts = [inside(element) for element in elements]
+                if all(isinstance(element, ast.Constant) for element in elements):
+                    constant = tuple(part({}) for part in parts)
+                    return lambda _: constant
+                return lambda names: tuple(part(names) for part in parts)
+            case ast.BoolOp(op=op, values=values):
+                operands = [self._truthful(value, inside(value)) for value in values]
+                return _joined(operands, stop=isinstance(op, ast.Or))
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                condition, then, otherwise = self._truthful(test, inside(test)), inside(body), inside(orelse)
+                return lambda names: then(names) if condition(names) else otherwise(names)
+            case ast.UnaryOp(op=ast.Not(), operand=operand_node):
+                operand = self._truthful(operand_node, inside(operand_node))
+                return lambda names: not operand(names)
+            case ast.UnaryOp(op=ast.USub(), operand=operand_node):
+                return self._apply(node, negative, inside(operand_node))
+            case ast.UnaryOp():
+                raise self._refused(node, "this sign is not part of the language")
+            case ast.BinOp(left=left, op=op, right=right):
+                if (function := ARITHMETIC.get(type(op).__name__)) is None:
+                    hint = "write 'and', 'or'" if isinstance(op, (ast.BitAnd, ast.BitOr)) else ""
+                    raise self._refused(node, "this operator is not part of the language", hint)
+                return self._apply(node, function, inside(left), inside(right))
+            case ast.Compare(left=left, ops=signs, comparators=comparators):
                 for sign, right in zip(signs, comparators, strict=True):
                     word = isinstance(right, ast.Constant) and isinstance(right.value, (bool, type(None)))
                     if isinstance(sign, (ast.Is, ast.IsNot)) and not word:
-                        raise ExpressionError(
-                            "'is' takes None, True or False", self.offset(right), "compare with =="
-                        )
+                        raise self._refused(right, "'is' takes None, True or False", "compare with ==")
+                functions = [COMPARISONS[type(sign).__name__] for sign in signs]
+                return self._compared(node, functions, [inside(part) for part in (left, *comparators)])
+            case ast.Subscript(value=container, slice=index):
+                if isinstance(index, ast.Slice):
+                    raise self._refused(node, "slices are not part of the language")
+                return self._apply(node, item, inside(container), inside(index))
             case ast.Call():
-                self._check_call(node)
-            case ast.Name(id=name) if name in RESERVED:
-                raise ExpressionError(f"{name} is a call", self.offset(node), f"write {name}(...)")
-            case ast.Subscript(slice=ast.Slice()):
-                raise ExpressionError("slices are not part of the language", self.offset(node))
-        children = ast.iter_child_nodes(node)
-        for child in node.args if isinstance(node, ast.Call) else children:
-            self._check(child, depth + 1)
+                return self._called(node, inside)
+        raise self._refused(node, f"{_described(node)} is not part of the language")
 
-    def _check_call(self, node: ast.Call) -> None:
+    def _called(self, node: ast.Call, inside: Callable[[ast.expr], _Part]) -> _Part:
         name = node.func.id if isinstance(node.func, ast.Name) else ""
         if name not in RESERVED:
-            known = ", ".join(f"{call}()" for call in sorted(RESERVED))
-            raise ExpressionError(
-                f"{name or 'this'} cannot be called", self.offset(node), f"known calls: {known}"
-            )
+            known_calls = ", ".join(f"{call}()" for call in sorted(RESERVED))
+            raise self._refused(node, f"{name or 'this'} cannot be called", f"known calls: {known_calls}")
         if node.keywords:
-            raise ExpressionError(f"{name}() takes no named arguments", self.offset(node))
+            raise self._refused(node, f"{name}() takes no named arguments")
         if name == "available":
-            texts = [part.value for part in node.args if isinstance(part, ast.Constant)]
-            if len(node.args) != 1 or not texts or not isinstance(texts[0], str):
-                raise ExpressionError('available() takes one text: available("NAME")', self.offset(node))
-            return
-        _, fewest, most = CALLS[name]
+            match node.args:
+                case [ast.Constant(value=str() as wanted)]:
+                    return self._apply(node, lambda there: wanted in known(there), itemgetter("available"))
+            raise self._refused(node, 'available() takes one text: available("NAME")')
+        function, fewest, most = CALLS[name]
         if len(node.args) < fewest or (most is not None and len(node.args) > most):
             wanted = str(fewest) if fewest == most else f"at least {fewest}"
-            raise ExpressionError(f"{name}() takes {wanted} arguments", self.offset(node))
+            raise self._refused(node, f"{name}() takes {wanted} arguments")
+        return self._apply(node, function, *map(inside, node.args))
 
-    def _culprit(self, node: ast.expr, names: Mapping[str, Any]) -> ast.expr:
-        """The innermost part that fails by itself; parts that short-circuiting leaves out are not tried."""
-        for part, must_be_true_or_false in self._evaluated(node, names):
+    def _apply(self, node: ast.expr, function: Callable[..., Any], *parts: _Part) -> _Part:
+        """``function`` of what the parts give; a type error in it is this node's."""
+
+        def apply(names: Mapping[str, Any]) -> Any:
+            values = [part(names) for part in parts]
             try:
-                value = _run(part, names)
-            except (TypeError, NameError):
-                return self._culprit(part, names)
-            if must_be_true_or_false and not isinstance(value, bool):
-                return part
-        return node
+                return function(*values)
+            except (TypeError, ExpressionError) as error:  # the latter in a question behind available()
+                raise self._failure(node, error, names) from error
 
-    def _evaluated(self, node: ast.expr, names: Mapping[str, Any]) -> Iterator[tuple[ast.expr, bool]]:
-        match node:
-            case ast.BoolOp(op=op, values=values):
-                stop = isinstance(op, ast.Or)
-                for value in values:
-                    yield value, True
-                    if _run(value, names) is stop:
-                        return
-            case ast.IfExp(test=test, body=body, orelse=orelse):
-                yield test, True
-                yield (body if _run(test, names) else orelse), False
-            case ast.UnaryOp(op=ast.Not(), operand=operand):
-                yield operand, True
-            case ast.Call(args=args):
-                yield from ((argument, False) for argument in args)
-            case _:
-                children = ast.iter_child_nodes(node)
-                yield from ((child, False) for child in children if isinstance(child, ast.expr))
+        def apply_to_two(names: Mapping[str, Any]) -> Any:
+            one, other = first(names), second(names)
+            try:
+                return function(one, other)
+            except TypeError as error:
+                raise self._failure(node, error, names) from error
+
+        if len(parts) != 2:
+            return apply
+        first, second = parts  # most often, and without a list in half the time
+        return apply_to_two
+
+    def _compared(
+        self, node: ast.expr, functions: list[Callable[[Any, Any], bool]], parts: list[_Part]
+    ) -> _Part:
+        """``a < b < c``: each part evaluated once, and only until a comparison is false."""
+        first, *others = parts
+        if len(functions) == 1:
+            return self._apply(node, functions[0], first, *others)
+        rest = list(zip(functions, others, strict=True))
+
+        def compare(names: Mapping[str, Any]) -> bool:
+            left = first(names)
+            for function, part in rest:
+                right = part(names)
+                try:
+                    if not function(left, right):
+                        return False
+                except TypeError as error:
+                    raise self._failure(node, error, names) from error
+                left = right
+            return True
+
+        return compare
+
+    def _truthful(self, node: ast.expr, part: _Part) -> _Part:
+        """The part, checked to be true or false unless it cannot be anything else."""
+        sure = isinstance(node, (ast.Compare, ast.BoolOp)) or (
+            isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
+        )
+        return part if sure else self._apply(node, truth, part)
+
+    def _failure(self, node: ast.expr, error: Exception, names: Mapping[str, Any]) -> ExpressionError:
+        read = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)} & names.keys()
+        return ExpressionError(str(error), self.offset(node), given({name: names[name] for name in read}))
+
+
+def _joined(operands: list[_Part], *, stop: bool) -> _Part:
+    """``or`` of operands that are true or false, which stops at the first true one; or ``and``."""
+
+    def join(names: Mapping[str, Any]) -> bool:
+        for operand in operands:
+            if bool(operand(names)) is stop:
+                return stop
+        return not stop
+
+    return join
 
 
 def literals(expression: Expression) -> Iterator[Any]:
@@ -242,64 +274,6 @@ def _described(node: ast.expr) -> str:
         "Slice": "a slice",
     }
     return words.get(type(node).__name__, type(node).__name__)
-
-
-def _compile(node: ast.expr) -> Any:
-    return compile(ast.fix_missing_locations(ast.Expression(_bind(node))), "<expression>", "eval")
-
-
-def _run(node: ast.expr, names: Mapping[str, Any]) -> Any:
-    return eval(_compile(node), {**_BOUND, **names})  # the tree has passed the gate
-
-
-def _call(function: str, *arguments: ast.expr) -> ast.expr:
-    return ast.Call(func=ast.Name(id=function, ctx=ast.Load()), args=list(arguments), keywords=[])
-
-
-def _truthful(node: ast.expr) -> ast.expr:
-    """The node bound, and checked to be true or false unless it cannot be anything else."""
-    if isinstance(node, ast.Compare) or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)):
-        return _bind(node)
-    if isinstance(node, ast.BoolOp):
-        return _bind(node)
-    return _call("_truth", _bind(node))
-
-
-def _bind(node: ast.expr) -> ast.expr:
-    """The same expression with each operator a call of the function that stands for it."""
-    match node:
-        case ast.BoolOp(op=op, values=values):
-            return ast.BoolOp(op=op, values=[_truthful(value) for value in values])
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return ast.UnaryOp(op=ast.Not(), operand=_truthful(operand))
-        case ast.UnaryOp(operand=operand):
-            return _call("_negative", _bind(operand))
-        case ast.IfExp(test=test, body=body, orelse=orelse):
-            return ast.IfExp(test=_truthful(test), body=_bind(body), orelse=_bind(orelse))
-        case ast.BinOp(left=left, op=operator, right=right):
-            return _call(f"_{type(operator).__name__}", _bind(left), _bind(right))
-        case ast.Compare(left=left, ops=ops, comparators=comparators):
-            bound = [_bind(part) for part in (left, *comparators)]
-            pairs: list[ast.expr] = [
-                _call(f"_{type(sign).__name__}", bound[index], bound[index + 1])
-                for index, sign in enumerate(ops)
-            ]
-            return pairs[0] if len(pairs) == 1 else ast.BoolOp(op=ast.And(), values=pairs)
-        case ast.Subscript(value=value, slice=index_node):
-            return _call("_item", _bind(value), _bind(index_node))
-        case ast.Call(func=ast.Name(id="available"), args=[argument]):
-            return _call("_offered", argument, _bind(ast.Name(id="available", ctx=ast.Load())))
-        case ast.Call(func=ast.Name(id=function), args=arguments):
-            return _call(function, *map(_bind, arguments))
-        case ast.List(elts=elements) | ast.Tuple(elts=elements):
-            constants = [part.value for part in elements if isinstance(part, ast.Constant)]
-            if len(constants) == len(elements):
-                return ast.Constant(value=tuple(constants))  # type: ignore[arg-type]
-            return ast.Tuple(elts=[_bind(part) for part in elements], ctx=ast.Load())
-        case ast.Name(id=name) if name in FACTS:
-            return _call("_known", node)
-        case _:
-            return node
 
 
 class Template:
@@ -332,15 +306,3 @@ class Template:
     def offset(self, name: str) -> int:
         """Where ``{name}`` starts."""
         return max(0, self.text.find("{" + name + "}")) + 1
-
-
-def unknown_name_hint(name: str, known: Mapping[str, Any], texts: Container[object] = ()) -> str:
-    """What to write instead of a name nobody declared; ``texts`` are values that names may have."""
-    import difflib
-
-    if name in _SPELLINGS:
-        return f"write {_SPELLINGS[name]}"
-    if name in texts:
-        return f"text is written in quotes: {name!r}"
-    near = difflib.get_close_matches(name, known, n=3)
-    return f"did you mean {' or '.join(near)}?" if near else f"known here: {', '.join(sorted(known))}"

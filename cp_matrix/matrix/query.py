@@ -39,12 +39,14 @@ class Query:
         ask: ``module:function``; it is called with the arguments by name, all of them JSON-like.
         arguments: names or expressions over the case's names and the facts, or plain values.
         when: the question is left out where this is false.
+        folder: where the function is looked for first; empty for none.
     """
 
     ask: str
     arguments: Mapping[str, Expression | Scalar]
     when: Expression | None
     where: Location
+    folder: str = ""
 
     @cached_property
     def expressions(self) -> tuple[Expression, ...]:
@@ -60,15 +62,16 @@ class Query:
 
 @dataclass(frozen=True)
 class Question:
-    """One call: a function and its arguments, which are JSON-like."""
+    """One call: a function, its arguments, which are JSON-like, and the folder it is looked for first."""
 
     ask: str
     arguments: Mapping[str, Any]
+    folder: str = ""
 
     @cached_property
     def key(self) -> str:
         """Equal for equal questions, whatever the order of the arguments."""
-        return f"{self.ask} {json.dumps(_canonical(self.arguments), sort_keys=True)}"
+        return f"{self.ask} {json.dumps(_canonical(self.arguments), sort_keys=True)} {self.folder}"
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -111,7 +114,7 @@ class Availability:
         for query in self.queries:
             if query.when is not None and query.when.evaluate(self.names) is not True:
                 continue
-            question = Question(query.ask, self._arguments(query))
+            question = Question(query.ask, self._arguments(query), query.folder)
             if question not in self.asked:
                 self.asked.append(question)
             answer = self.answers.answer(question)

@@ -6,272 +6,219 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from cp_matrix.errors import MatrixError, Problem
+from cp_matrix.matrix.case import Value
 from cp_matrix.matrix.decide import TOO_FEW_PLACES
-from cp_matrix.matrix.expand import LONGEST_TIMEOUT, MAX_WORLD_SIZE, Grid
+from cp_matrix.matrix.expand import LONGEST_TIMEOUT, Grid, wrong_value
 from cp_matrix.matrix.facts import FACTS
-from cp_matrix.matrix.loaded import (
-    DERIVED,
-    Derived,
-    Exclude,
-    LoadedMatrix,
-    LoadedTest,
-    Rule,
-)
-from cp_matrix.matrix.predicates import Expression, ExpressionError, Template, unknown_name_hint
-from cp_matrix.matrix.query import QUERY_FAILED, Query
-from cp_matrix.matrix.resolve_axes import check_names, resolve_axis, resolve_table
+from cp_matrix.matrix.find import modules_folder
+from cp_matrix.matrix.findings import Findings, Known
+from cp_matrix.matrix.loaded import DERIVED, Axis, Derived, Exclude, LoadedMatrix, LoadedTest, Rule
+from cp_matrix.matrix.predicates import Expression, ExpressionError, Template
+from cp_matrix.matrix.query import QUERY_FAILED
+from cp_matrix.matrix.resolve_axes import Tables, check_names, resolve_axis, resolve_table
 from cp_matrix.matrix.resolve_extras import resolve_query, resolve_variants
+from cp_matrix.matrix.schema import Excluded, Matrix, SkipRule
 from cp_matrix.matrix.source import KeyPath, Source
-from cp_matrix.matrix.type_check import try_expression
-
-if TYPE_CHECKING:
-    from cp_matrix.matrix.schema import Excluded, Matrix, SkipRule, TestModel
+from cp_matrix.matrix.type_check import type_errors
 
 DEFAULT_TIMEOUT = 300.0
 
 
 def resolve(model: Matrix, source: Source, path: Path) -> tuple[LoadedMatrix | None, list[Problem]]:
     """The matrix, or None where problems leave nothing to work with; and every problem found."""
-    resolver = _Resolver(model, source)
-    tests = [resolver.test(name, test) for name, test in model.tests.items()]
+    findings = Findings(source)
+    tables = {name: resolve_table(findings, name, rows) for name, rows in model.tables.items()}
+    folder = modules_folder(path)
+    tests = [_Test(findings, model, name).resolve(tables, folder) for name in model.tests]
     name = model.name or re.sub(r"[^A-Za-z0-9_.]", "_", path.stem)
-    variants = resolve_variants(resolver, model)
+    variants = resolve_variants(findings, model)
     matrix = LoadedMatrix(name, path, tuple(filter(None, tests)), model.default, model.description, variants)
-    return (matrix if matrix.tests else None), resolver.problems
+    return (matrix if matrix.tests else None), findings.problems
 
 
-class _Resolver:
-    def __init__(self, model: Matrix, source: Source) -> None:
-        self.model = model
-        self.source = source
-        self.problems: list[Problem] = []
-        self.tables = {name: resolve_table(self, name, rows) for name, rows in model.tables.items()}
-        #: The values that names of the test at hand have.
-        self.values: set[object] = set()
+class _Test:
+    def __init__(self, findings: Findings, matrix: Matrix, name: str) -> None:
+        self.findings = findings
+        self.name = name
+        self.here: KeyPath = ("tests", name)
+        self.model = matrix.tests[name]
+        self.defaults = matrix.defaults
+        self.suite = self.model.suite or self.defaults.suite or matrix.suite
+        self.constants: Mapping[str, Value] = {**self.defaults.constants, **self.model.constants}
 
-    def problem(self, path: KeyPath, message: str, hint: str = "", *, key: bool = False) -> None:
-        self.problems.append(Problem(self.source.where(path, key=key), message, hint))
-
-    def hint(self, name: str, known: Mapping[str, Any]) -> str:
-        return unknown_name_hint(name, known, self.values)
-
-    def test(self, name: str, model: TestModel) -> LoadedTest | None:
-        """One test, or None where something is wrong with it."""
-        before = len(self.problems)
-        here: KeyPath = ("tests", name)
-        defaults = self.model.defaults
-        suite = model.suite or defaults.suite or self.model.suite
-        if suite is None:
-            self.problem(
-                here,
-                f"the test {name!r} has no suite",
-                "suite: module:function, here or at the top",
-                key=True,
-            )
-        axes = [resolve_axis(self, here, axis_name, axis) for axis_name, axis in model.axes.items()]
-        constants = {**defaults.constants, **model.constants}
+    def resolve(self, tables: Tables, folder: str) -> LoadedTest | None:
+        """The test, or None where something is wrong with it."""
+        problems, before = self.findings.problems, len(self.findings.problems)
+        if self.suite is None:
+            message = f"the test {self.name!r} has no suite"
+            self.findings.add(self.here, message, "suite: module:function, here or at the top", key=True)
+        axes = [
+            resolve_axis(self.findings, tables, (*self.here, "axes", name), name, axis)
+            for name, axis in self.model.axes.items()
+        ]
         resolved = [axis for axis in axes if axis is not None]
-        check_names(self, here, resolved, constants)
-        if len(self.problems) > before:
+        check_names(self.findings, self.here, resolved, self.constants)
+        if len(problems) > before:
             return None
-        declared: dict[str, Any] = dict.fromkeys(constants)
-        for axis in resolved:
-            declared.update(dict.fromkeys((axis.name, *axis.fields)))
-        known = {**declared, **dict.fromkeys(DERIVED)}
-        self.values = {value for axis in resolved for value in axis.full}
-
-        world_size, size_path = self.derived(here, "world_size", model, declared)
-        timeout, timeout_path = self.derived(here, "timeout", model, declared)
-        conditions: list[tuple[Expression, KeyPath]] = []
-        queries: list[Query] = []
-        asking: list[tuple[Expression, KeyPath]] = []
-        excludes, rules = [], []
-        exclusions: list[tuple[Expression, KeyPath]] = []
-        for start, shared in ((("defaults",), defaults), (here, model)):
-            inherited = shared is defaults
-            mark = len(self.problems)
+        declared = self.declared(resolved)
+        known: Known = {**declared, **dict.fromkeys(DERIVED, ())}
+        world_size, size_path = self.derived("world_size", declared)
+        timeout, timeout_path = self.derived("timeout", declared)
+        excludes, queries, rules = [], [], []
+        for start, shared in ((("defaults",), self.defaults), (self.here, self.model)):
+            inherited = shared is self.defaults
+            mark = len(problems)
             for index, excluded in enumerate(shared.exclude):
-                at = (*start, "exclude", index)
-                if (exclude := self.exclude(at, excluded, declared, inherited)) is not None:
-                    excludes.append(exclude)
-                    exclusions.append((exclude.condition, (*at, "if")))
+                excludes.append(self.exclude((*start, "exclude", index, "if"), excluded, declared, inherited))
             for index, asked in enumerate(shared.queries):
-                query, parts = resolve_query(self, (*start, "queries", index), asked, known)
-                queries += [query] if query is not None else []
-                asking += parts
+                at = (*start, "queries", index)
+                queries.append(resolve_query(self.findings, at, asked, known, folder))
             for index, skip in enumerate(shared.skip):
-                at = (*start, "skip", index)
-                if (rule := self.rule(at, skip, index, known, inherited)) is not None:
-                    rules.append(rule)
-                    conditions.append((rule.condition, (*at, "if")))
+                default_id = f"{'default' if inherited else 'rule'}-{index + 1}"
+                rules.append(self.rule((*start, "skip", index), skip, default_id, known, inherited))
             if inherited:
-                self.problems[mark:] = [_of_test(problem, name) for problem in self.problems[mark:]]
-        self.rule_ids(name, rules)
-        if not (defaults.queries or model.queries):
-            for condition, path in conditions:
-                if "available" in condition.names:
-                    message = f"nothing answers available(): the test {name!r} has no queries"
-                    self.problem(path, message, "list what is to be asked under queries")
-        if len(self.problems) > before or suite is None or world_size is None or timeout is None:
+                problems[mark:] = [_of_test(problem, self.name) for problem in problems[mark:]]
+        self.check_rules([rule for rule in rules if rule is not None])
+        if len(problems) > before or self.suite is None or world_size is None or timeout is None:
             return None
+        where = self.findings.source.where
         test = LoadedTest(
-            name,
-            suite,
+            self.name,
+            self.suite,
             tuple(resolved),
-            constants,
+            self.constants,
             world_size,
             timeout,
-            tuple({**defaults.environment, **model.environment}.items()),
-            tuple(excludes),
-            tuple(rules),
-            self.source.where(here, key=True),
-            self.source.where(size_path),
-            self.source.where(timeout_path),
-            tuple(queries),
+            tuple({**self.defaults.environment, **self.model.environment}.items()),
+            tuple(filter(None, excludes)),
+            tuple(filter(None, rules)),
+            where(self.here, key=True),
+            where(size_path),
+            where(timeout_path),
+            tuple(filter(None, queries)),
         )
-        self.try_out(test, exclusions, {"world_size": size_path, "timeout": timeout_path}, conditions, asking)
+        self.check_types(test)
         return test
 
-    def derived(
-        self, here: KeyPath, key: str, model: TestModel, declared: Mapping[str, Any]
-    ) -> tuple[Derived | None, KeyPath]:
-        path, value = (*here, key), getattr(model, key)
+    def declared(self, axes: Iterable[Axis]) -> Known:
+        names: dict[str, tuple[Value, ...]] = dict.fromkeys(self.constants, ())
+        for axis in axes:
+            names.update({axis.name: axis.full, **dict.fromkeys(axis.fields, ())})
+        return names
+
+    def derived(self, key: str, declared: Known) -> tuple[Derived | None, KeyPath]:
+        """The world size or the timeout, and where it is declared."""
+        path, value = (*self.here, key), getattr(self.model, key)
         if key in declared:
             if value is not None:
-                self.problem(
-                    path, f"{key} is declared by the test's names already", "leave one of them out", key=True
-                )
-            return Expression(key), here
+                message = f"{key} is declared by the test's names already"
+                self.findings.add(path, message, "leave one of them out", key=True)
+            return self.findings.expression(self.here, key, declared, facts=False), self.here
         if value is None:
-            path, value = ("defaults", key), getattr(self.model.defaults, key)
+            path, value = ("defaults", key), getattr(self.defaults, key)
         if value is None and key == "timeout":
-            return DEFAULT_TIMEOUT, here
+            return DEFAULT_TIMEOUT, self.here
         if value is None:
-            self.problem(
-                here, f"'{key}' is missing here", "a number, or an expression over the axes", key=True
-            )
-            return None, here
+            hint = "a number, or an expression over the axes"
+            self.findings.add(self.here, f"'{key}' is missing here", hint, key=True)
+            return None, self.here
         if isinstance(value, str):
-            readable = {**declared, "world_size": None} if key == "timeout" else declared
-            return self.expression(path, value, readable, facts=False), path
-        if key == "world_size" and not (isinstance(value, int) and 0 < value <= MAX_WORLD_SIZE):
-            self.problem(path, f"world_size must be a whole number from 1 to {MAX_WORLD_SIZE}, not {value}")
+            readable = {**declared, "world_size": ()} if key == "timeout" else declared
+            return self.findings.expression(path, value, readable, facts=False), path
+        if wrong := wrong_value(key, value):
+            hint = f"{LONGEST_TIMEOUT:.0f} is the most" if key == "timeout" and value > 0 else ""
+            self.findings.add(path, wrong, hint)
             return None, path
-        if not 0 < value <= LONGEST_TIMEOUT:
-            hint = f"{LONGEST_TIMEOUT:.0f} is the most" if value > 0 else ""
-            self.problem(path, f"timeout must be a positive number of seconds, not {value}", hint)
-            return None, path
-        result: Derived = value
-        return result, path
+        number: Derived = value
+        return number, path
 
-    def exclude(
-        self, at: KeyPath, model: Excluded, declared: Mapping[str, Any], inherited: bool
-    ) -> Exclude | None:
-        path = (*at, "if")
-        condition = self.expression(path, model.condition, declared, facts=False)
-        if condition is None:
-            return None
-        return Exclude(condition, self.source.where(path), inherited)
+    def exclude(self, path: KeyPath, model: Excluded, declared: Known, inherited: bool) -> Exclude | None:
+        condition = self.findings.expression(path, model.condition, declared, facts=False)
+        where = self.findings.source.where(path)
+        return None if condition is None else Exclude(condition, where, inherited)
 
     def rule(
-        self, at: KeyPath, model: SkipRule, index: int, known: Mapping[str, Any], inherited: bool
+        self, at: KeyPath, model: SkipRule, default_id: str, known: Known, inherited: bool
     ) -> Rule | None:
         path = (*at, "if")
-        condition = self.expression(path, model.condition, known, facts=True)
+        condition = self.findings.expression(path, model.condition, known, facts=True)
         try:
             reason = Template(model.reason)
         except ExpressionError as error:
-            where = self.source.inside((*at, "reason"), error.offset)
-            self.problems.append(Problem(where, f"the reason: {error.message}", error.hint))
+            self.findings.inside((*at, "reason"), error.offset, f"the reason: {error.message}", error.hint)
             return None
         unknown = sorted(reason.names - known.keys() - (FACTS.keys() - {"available"}))
         for name in unknown:
-            where = self.source.inside((*at, "reason"), reason.offset(name))
-            self.problems.append(
-                Problem(where, f"unknown name {name!r}", self.hint(name, {**known, **FACTS}))
-            )
+            names = {**known, **dict.fromkeys(FACTS, ())}
+            self.findings.unknown((*at, "reason"), reason.offset(name), name, names)
         if condition is None or unknown:
             return None
-        default = f"{'default' if inherited else 'rule'}-{index + 1}"
-        where = self.source.where(path)
-        return Rule(model.id or default, condition, reason, where, inherited, model.kept)
+        where = self.findings.source.where(path)
+        return Rule(model.id or default_id, condition, reason, where, inherited, model.kept)
 
-    def rule_ids(self, test: str, rules: Iterable[Rule]) -> None:
+    def check_rules(self, rules: Iterable[Rule]) -> None:
+        """Each must have an id of its own, and somebody to answer what it asks."""
+        answered = self.defaults.queries or self.model.queries
         seen = dict.fromkeys((TOO_FEW_PLACES, QUERY_FAILED), "the built-in rule")
         for rule in rules:
             if rule.id in seen:
-                message = f"the rule id {rule.id!r} is taken in the test {test!r} by {seen[rule.id]}"
-                self.problems.append(Problem(rule.where, message))
+                message = f"the rule id {rule.id!r} is taken in the test {self.name!r} by {seen[rule.id]}"
+                self.findings.problems.append(Problem(rule.where, message))
             seen[rule.id] = f"the rule on line {rule.where.line}"
+            if "available" in rule.condition.names and not answered:
+                message = f"nothing answers available(): the test {self.name!r} has no queries"
+                hint = "list what is to be asked under queries"
+                self.findings.problems.append(Problem(rule.where, message, hint))
 
-    def expression(
-        self, path: KeyPath, text: str, known: Mapping[str, Any], *, facts: bool
-    ) -> Expression | None:
+    def check_types(self, test: LoadedTest) -> None:
+        """Try every expression on all that it could meet, but for those that read a name which is wrong."""
         try:
-            expression = Expression(text)
-        except ExpressionError as error:
-            self.problems.append(Problem(self.source.inside(path, error.offset), error.message, error.hint))
-            return None
-        names = {**known, **(FACTS if facts else {})}
-        unknown = False
-        for name, offset in expression.occurrences():
-            if name not in names and not (name in FACTS and not facts):
-                where = self.source.inside(path, offset)
-                self.problems.append(Problem(where, f"unknown name {name!r}", self.hint(name, names)))
-                unknown = True
-            elif name not in names:
-                where = self.source.inside(path, offset)
-                message = f"the fact {name!r} cannot be read here: cases must be the same on every machine"
-                self.problems.append(Problem(where, message, "use a skip rule"))
-                unknown = True
-        return None if unknown else expression
-
-    def try_out(
-        self,
-        test: LoadedTest,
-        exclusions: Sequence[tuple[Expression, KeyPath]],
-        derived: Mapping[str, KeyPath],
-        conditions: Sequence[tuple[Expression, KeyPath]],
-        asking: Sequence[tuple[Expression, KeyPath]],
-    ) -> None:
-        """Try every expression of a test, but those that read a name which is itself wrong."""
-        if not self.trial(replace(test, excludes=()), "", exclusions):
+            everything = Grid("", replace(test, excludes=()), essential=False)
+            if not self.sound(everything, [exclude.condition for exclude in test.excludes]):
+                return
+            grid = Grid("", test, essential=False)
+        except MatrixError as failure:
+            self.findings.problems += failure.problems
             return
         wrong: set[str] = set()
-        for name, path in derived.items():
-            value: Derived = test.world_size if name == "world_size" else test.timeout
-            reads_wrong = isinstance(value, Expression) and value.names & wrong
-            if not reads_wrong and not self.trial(test, name, [(value, path)]):
+        for name in DERIVED:
+            value: Derived = getattr(test, name)
+            if not isinstance(value, Expression):
+                continue
+            if value.names & wrong or not self.sound(grid, [value], condition=False):
                 wrong.add(name)
-        self.trial(test, "", [(value, path) for value, path in conditions if not value.names & wrong])
-        whens = {query.when for query in test.queries}
-        self.trial(test, "", [(value, path) for value, path in asking if value in whens])
-        self.trial(test, "argument", [(value, path) for value, path in asking if value not in whens])
+                continue
+            try:
+                grid.derived(name)
+            except MatrixError as failure:
+                self.findings.problems += failure.problems
+                wrong.add(name)
+        conditions = [*(rule.condition for rule in test.rules), *(query.when for query in test.queries)]
+        arguments = [value for query in test.queries for value in query.arguments.values()]
+        self.sound(grid, [value for value in conditions if value and not value.names & wrong], test.rules)
+        expressions = [value for value in arguments if isinstance(value, Expression)]
+        self.sound(grid, [value for value in expressions if not value.names & wrong], condition=False)
 
-    def trial(self, test: LoadedTest, derived: str, places: Sequence[tuple[Derived, KeyPath]]) -> bool:
-        """Evaluate once per distinct assignment, to find type errors before a run; whether there are none.
+    def sound(
+        self,
+        grid: Grid,
+        expressions: Iterable[Expression],
+        rules: Sequence[Rule] = (),
+        *,
+        condition: bool = True,
+    ) -> bool:
+        """Whether expressions meet nothing that does not fit together.
 
-        ``derived`` names what the value is for, and is empty for a condition. A rule need not be right for
-        machines on which an earlier one that reads nothing else holds.
+        One need not be right for machines on which an earlier one of ``rules`` that reads nothing else holds.
         """
-        before = len(self.problems)
-        try:
-            grid = Grid("", test, essential=False)
-            for expression, path in places:
-                if not isinstance(expression, Expression):
-                    continue
-                before_it = [] if derived else _until(expression, test.rules)
-                for error in try_expression(grid, expression, condition=not derived, unless=before_it):
-                    where = self.source.inside(path, error.offset)
-                    self.problems.append(Problem(where, error.message, error.hint))
-            if derived in DERIVED and len(self.problems) == before:
-                grid.derived(derived)
-        except MatrixError as failure:
-            self.problems.extend(failure.problems)
-        return len(self.problems) == before
+        before = len(self.findings.problems)
+        for expression in expressions:
+            earlier = _until(expression, rules)
+            for error in type_errors(grid, expression, condition=condition, unless=earlier):
+                self.findings.failed(expression, error)
+        return len(self.findings.problems) == before
 
 
 def _of_test(problem: Problem, test: str) -> Problem:

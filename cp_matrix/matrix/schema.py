@@ -1,25 +1,22 @@
-"""The shape of a matrix file, and reading one: `load`.
+"""The shape of a matrix file.
 
 The pydantic models say what may be written; `cp_matrix.matrix.resolve` says what it means.
 """
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any, Literal, Union
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from cp_matrix.errors import MatrixError, Problem
+from cp_matrix.errors import Problem
 from cp_matrix.matrix.case import Scalar, Value
-from cp_matrix.matrix.loaded import LoadedMatrix
-from cp_matrix.matrix.resolve import resolve
-from cp_matrix.matrix.source import KeyPath, Source, read
+from cp_matrix.matrix.near import nearest
+from cp_matrix.matrix.source import KeyPath, Source
 
 MAX_TEXT = 200
 
@@ -62,10 +59,13 @@ def _matching(pattern: str, what: str) -> Callable[[Any], str]:
     return check
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise _wrong(f"must be text, not {_described(value)}", "write it in quotes")
-    return value
+def _one_of(kinds: tuple[type, ...], what: str, hint: str = "") -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if type(value) not in kinds:
+            raise _wrong(f"must be {what}, not {_described(value)}", hint)
+        return value
+
+    return check
 
 
 def _environment_value(value: Any) -> str:
@@ -73,18 +73,6 @@ def _environment_value(value: Any) -> str:
         return str(value)
     if not isinstance(value, str) or "\0" in value:
         raise _wrong(f"must be text, not {_described(value)}", "write it in quotes")
-    return value
-
-
-def _number_or_expression(value: Any) -> Union[int, float, str]:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        raise _wrong(f"must be a number or an expression, not {_described(value)}")
-    return value
-
-
-def _condition(value: Any) -> str:
-    if not isinstance(value, str):
-        raise _wrong(f"must be an expression, not {_described(value)}")
     return value
 
 
@@ -113,9 +101,9 @@ RuleId = Annotated[
 SuiteName = Annotated[
     str, BeforeValidator(_matching(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", "an importable module:function"))
 ]
-Text = Annotated[str, BeforeValidator(_text)]
-Condition = Annotated[str, BeforeValidator(_condition)]
-NumberOrExpression = Annotated[Any, BeforeValidator(_number_or_expression)]
+Text = Annotated[str, BeforeValidator(_one_of((str,), "text", "write it in quotes"))]
+Condition = Annotated[str, BeforeValidator(_one_of((str,), "an expression"))]
+NumberOrExpression = Annotated[Any, BeforeValidator(_one_of((int, float, str), "a number or an expression"))]
 AxisValues = Annotated[Any, BeforeValidator(_axis_values)]
 EnvironmentName = Annotated[str, BeforeValidator(_matching(r"[A-Za-z_][A-Za-z0-9_]*", "a variable's name"))]
 EnvironmentValue = Annotated[str, BeforeValidator(_environment_value)]
@@ -222,55 +210,29 @@ class Matrix(_Model):
     tests: dict[TestName, TestModel] = Field(min_length=1)
 
 
-def load(path: Path) -> LoadedMatrix:
-    """Read, check and resolve a matrix file.
-
-    Raises `MatrixError` with every problem found, each as ``file:line:column: message``.
-    """
-    source = read(path)
-    if source.value is None:
-        raise MatrixError.of(
-            [*source.problems, Problem(source.where(()), "is empty", "a matrix needs tests")]
-        )
-    if not isinstance(source.value, dict):
-        message = f"must be a mapping with tests, not {_described(source.value)}"
-        raise MatrixError.of([*source.problems, Problem(source.where(()), message)])
-    model, problems = _validate(source)
-    problems += source.problems
-    matrix = None
-    if model is not None:
-        matrix, found = resolve(model, source, path)
-        problems += found
-    if matrix is None or problems:
-        raise MatrixError.of(_sorted(problems))
-    return matrix
-
-
-def _validate(source: Source) -> tuple[Matrix | None, list[Problem]]:
-    """The model, and what is wrong with the file's shape.
+def read_model(source: Source) -> tuple[Matrix | None, list[Problem]]:
+    """The model of a file, or None where its shape leaves nothing to work with; and what is wrong with it.
 
     Tests of a wrong shape are left out of the model, so that the others are checked further in one go.
     """
+    if source.value is None:
+        return None, [Problem(source.where(()), "is empty", "a matrix needs tests")]
+    if not isinstance(source.value, dict):
+        message = f"must be a mapping with tests, not {_described(source.value)}"
+        return None, [Problem(source.where(()), message)]
     try:
         return Matrix.model_validate(source.value), []
     except ValidationError as error:
         details: list[dict[str, Any]] = [dict(detail) for detail in error.errors(include_url=False)]
     problems = [_problem(source, detail) for detail in details]
-    broken = {
-        detail["loc"][1] for detail in details if detail["loc"][0] == "tests" and len(detail["loc"]) > 1
-    }
+    broken = {detail["loc"][1] for detail in details if detail["loc"][0] == "tests" and detail["loc"][1:]}
     tests = source.value.get("tests")
-    sound = (
-        {name: test for name, test in tests.items() if name not in broken} if isinstance(tests, dict) else {}
-    )
+    named = tests if isinstance(tests, dict) else {}
+    sound = {name: test for name, test in named.items() if name not in broken}
     try:
         return Matrix.model_validate({**source.value, "tests": sound}), problems
     except ValidationError:
         return None, problems
-
-
-def _sorted(problems: list[Problem]) -> list[Problem]:
-    return sorted(dict.fromkeys(problems), key=lambda problem: (problem.where.line, problem.where.column))
 
 
 def _problem(source: Source, detail: dict[str, Any]) -> Problem:
@@ -279,8 +241,7 @@ def _problem(source: Source, detail: dict[str, Any]) -> Problem:
     kind, context = detail["type"], detail.get("ctx") or {}
     if kind == "extra_forbidden":
         allowed = _keys_at(path)
-        near = difflib.get_close_matches(str(last), allowed, n=2)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"known here: {', '.join(allowed)}"
+        hint = nearest(last, allowed, f"known here: {', '.join(allowed)}")
         return Problem(source.where(path, key=True), f"unknown key {last!r}", hint)
     if kind == "missing":
         return Problem(source.where(path[:-1], key=True), f"{last!r} is missing here")

@@ -1,4 +1,4 @@
-"""Trying an expression on everything it could meet, before any machine is known.
+"""Checking the types in an expression before any machine is known, by evaluating it on all it could meet.
 
 The names a test declares take each distinct assignment that occurs. The facts are free: each takes a few
 values around everything the expression compares it with, and None where a machine may lack it.
@@ -17,12 +17,12 @@ from cp_matrix.matrix.operators import shown
 from cp_matrix.matrix.predicates import Expression, ExpressionError, literals
 from cp_matrix.matrix.version import Version
 
-#: Evaluations of one expression, and assignments of its facts, that are tried at most.
-MAX_TRIALS = 200_000
+#: Evaluations of one expression, assignments of its facts, and values of a fact, that are tried at most.
+MAX_EVALUATIONS = 200_000
 MAX_FACTS = 2_000
 
 
-def try_expression(
+def type_errors(
     grid: Grid, expression: Expression, *, condition: bool, unless: Sequence[Expression] = ()
 ) -> list[ExpressionError]:
     """The distinct type errors an expression can meet; a condition must also be true or false.
@@ -32,12 +32,12 @@ def try_expression(
     guards = [other for other in unless if other.names <= expression.names]
     errors: dict[tuple[int, str], ExpressionError] = {}
     machines = list(fact_assignments(expression.names, FreeFacts(grid, [expression])))
-    trials = (
+    assignments = (
         {**names, **facts}
         for names, _ in grid.assignments(expression.names, grid.included)
         for facts in machines
     )
-    for names in islice(trials, MAX_TRIALS):
+    for names in islice(assignments, MAX_EVALUATIONS):
         try:
             value = expression.evaluate(names)
         except ExpressionError as error:
@@ -71,10 +71,14 @@ class FreeFacts:
         """What to try for one fact."""
         if fact not in self._values:
             declared = FACTS[fact]
-            found = list(_around(declared.kind, self._compared.get(fact, [])))
+            found: dict[Any, Any] = {}
+            for value in _around(declared.kind, self._compared.get(fact, [])):
+                found.setdefault(typed(value), value)
+                if len(found) > MAX_FACTS:
+                    break  # `is_complete` says so; names alone would have as many values as there are sets
             if declared.default is None:
-                found.append(None)
-            self._values[fact] = list({typed(value): value for value in found}.values())
+                found[typed(None)] = None
+            self._values[fact] = list(found.values())
         return self._values[fact]
 
 

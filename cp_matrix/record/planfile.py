@@ -150,7 +150,7 @@ class _Writer:
                     own.update(rows[index][code])
                 known[key] = self.field_code({**own, **test.constants})
             field_codes.append(known[key])
-        world_sizes, timeouts = grid.world_sizes(included), grid.timeouts(included)
+        world_sizes, timeouts = grid.each("world_size", included), grid.each("timeout", included)
         axes = {axis.name: list(values) for axis, values in zip(test.axes, grid.values, strict=True)}
         shared = (grid.matrix, test.name, test.suite, grid.environment)
         skip_codes, variant = self.skip_codes(skips), grid.variant.name

@@ -92,7 +92,7 @@ def choose(request: Request) -> Chosen:
 
     words = find.sort_words(request.words)
     matrices = load_matrices(words.matrices)
-    facts, machine, answers = machine_of(request, matrices)
+    facts, machine, answers = machine_of(request)
     selection = Selection(words.cases, request.keyword, request.tests, request.params)
     named = tuple(word for word in request.words if word not in words.cases)
     plan = make_plan(
@@ -125,7 +125,7 @@ def load_matrices(paths: Sequence[Path]) -> tuple[LoadedMatrix, ...]:
         MatrixError: a file is wrong.
         UsageError: none is named and none is shipped.
     """
-    from cp_matrix.matrix.schema import load
+    from cp_matrix.matrix.load import load
 
     if paths:
         return tuple(map(load, paths))
@@ -135,16 +135,7 @@ def load_matrices(paths: Sequence[Path]) -> tuple[LoadedMatrix, ...]:
     return matrices
 
 
-def import_path(matrices: Iterable[LoadedMatrix]) -> tuple[str, ...]:
-    """Where functions are imported from besides what is installed: beside their matrix, then here."""
-    shipped = find.shipped_folder().resolve()
-    folders = [matrix.path.resolve().parent for matrix in matrices]
-    return tuple(dict.fromkeys([*(str(one) for one in folders if one != shipped), str(Path.cwd())]))
-
-
-def machine_of(
-    request: Request, matrices: Sequence[LoadedMatrix]
-) -> tuple[Mapping[str, Any], Mapping[str, Any], Answers]:
+def machine_of(request: Request) -> tuple[Mapping[str, Any], Mapping[str, Any], Answers]:
     """The facts to show, the facts as rules read them, and who answers for the library."""
     if request.profile is not None:
         from cp_matrix.facts.profile import load_profile
@@ -161,7 +152,7 @@ def machine_of(
 
     facts = probe(device=request.device, ranks_per_gpu=request.ranks_per_gpu)
     _check_sharing(facts, request.ranks_per_gpu)
-    return facts, facts, Remembered(Library(import_path(matrices)))
+    return facts, facts, Remembered(Library(last=str(Path.cwd())))
 
 
 def _check_sharing(facts: Mapping[str, Any], asked: int | None) -> None:

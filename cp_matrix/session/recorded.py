@@ -12,7 +12,7 @@ from cp_matrix.facts.probe import probe
 from cp_matrix.mailbox import WorldSpec
 from cp_matrix.matrix import find
 from cp_matrix.matrix.case import Case
-from cp_matrix.matrix.schema import load as load_matrix
+from cp_matrix.matrix.load import load as load_matrix
 from cp_matrix.plan.selection import Selection, select
 from cp_matrix.record.reading import load, recorded_environment, resolve
 from cp_matrix.record.worlds import RecordedWorld, recorded_worlds
