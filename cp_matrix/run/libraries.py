@@ -73,7 +73,7 @@ def _usual_path() -> list[str]:
     """The import path of a process that is started with ``python -P``."""
     folders = [folder for folder in sys.path if folder]
     if not sys.flags.safe_path:
-        # Its first entry is the script's folder, or for ``-m`` the current one; PYTHONPATH may name it as well.
+        # Its first entry is the folder of the script, or with ``-m`` this one; PYTHONPATH may name it too.
         for folder in (str(Path(sys.argv[0]).resolve().parent), *_here()):
             if folder in folders:
                 folders.remove(folder)
