@@ -89,6 +89,7 @@ CASES: dict[str, Callable[[], object]] = {
     "blocked": lambda: signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1]),
     "umask": lambda: os.umask(0o777),
     "hook": lambda: setattr(sys, "excepthook", print),
+    "hook that compares to nothing": lambda: setattr(sys, "excepthook", torch.ones(2)),
     "patch": lambda: setattr(dist, "all_reduce", print),
     "group": lambda: dist.new_group([0]),
     "thread": start_thread,

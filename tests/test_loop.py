@@ -2,14 +2,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from hostile_cases import CASES
 
-from cp_matrix.mailbox import After, Mailbox
+from cp_matrix.mailbox import After, AfterFailure, Mailbox
 from cp_matrix.record.results import RankResult
-from cp_matrix.worker.loop import SuiteError, load_suite
+from cp_matrix.worker.loop import SuiteError, load_suite, may_go_on
 
 PROGRAM = Path(__file__).with_name("hostile_cases.py")
 
@@ -83,6 +84,45 @@ def test_a_mismatch_fails_the_case_and_keeps_its_measure(rank: Path) -> None:
         False,
         [("out", 0.5, False)],
     )
+
+
+@pytest.mark.parametrize(
+    ("what", "returned", "goes_on"),
+    [
+        ("pass", True, True),
+        ("mismatch", True, True),
+        ("raise", False, False),
+        ("exit", False, False),
+        ("coroutine", False, False),
+        ("no metric", False, False),
+        ("no metrics", False, False),
+    ],
+)
+def test_a_world_can_go_on_where_the_function_returned_and_only_comparisons_failed(
+    rank: Path, what: str, returned: bool, goes_on: bool
+) -> None:
+    gate = Mailbox(rank / "box").gate(list(CASES).index(what), 0)
+    assert (record(rank, what).returned, gate) == (returned, goes_on)
+
+
+@pytest.mark.parametrize(
+    ("after_failure", "returned", "raised"),
+    [
+        (AfterFailure.AUTO, True, False),
+        (AfterFailure.REPLACE, False, False),
+        (AfterFailure.KEEP, True, True),
+    ],
+)
+def test_a_person_can_say_whether_a_world_goes_on_after_a_failure(
+    rank: Path, after_failure: AfterFailure, returned: bool, raised: bool
+) -> None:
+    goes_on = [may_go_on(record(rank, what), after_failure) for what in ("pass", "mismatch", "raise")]
+    assert goes_on == [True, returned, raised]
+
+
+def test_records_tell_in_which_order_cases_ended_on_the_clock_that_processes_share(rank: Path) -> None:
+    ends = [record(rank, what).ended for what in CASES]
+    assert (ends == sorted(ends), 0.0 < ends[0] < ends[-1] < time.monotonic()) == (True, True)
 
 
 def test_a_mismatch_is_told_without_the_frames_of_the_runner(rank: Path) -> None:
@@ -182,6 +222,7 @@ def suites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "suite_exits": "import sys; sys.exit(3)",
         "suite_needs": "import package_that_is_not_there",
         "suite_wrong": "def run(:",
+        "suite_states": SUITE + "STATES_BETWEEN_CASES = {'scale': len}",
     }
     for name, text in texts.items():
         (tmp_path / f"{name}.py").write_text(text)
@@ -204,6 +245,7 @@ def test_a_suite_is_a_function_of_a_module(suites: None, name: str) -> None:
         ("suite_exits:run", "cannot be imported: SystemExit: 3"),
         ("suite_needs:run", "cannot be imported: ModuleNotFoundError: No module named 'package_that_is_not"),
         ("suite_wrong:run", "cannot be imported: SyntaxError: invalid syntax"),
+        ("suite_states:run", "cannot be imported: TypeError: "),
         ("suite_good:number", "is a int, not a function"),
     ],
 )

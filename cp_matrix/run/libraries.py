@@ -70,9 +70,15 @@ def find(name: str, import_path: Sequence[str]) -> list[ModuleSpec]:
 
 
 def _usual_path() -> list[str]:
-    """The import path of a process that is started with ``python -P`` instead of this one's script."""
-    unusual = {Path(sys.argv[0]).resolve().parent, *map(Path, _here())}
-    return [folder for folder in sys.path if folder and Path(folder).resolve() not in unusual]
+    """The import path of a process that is started with ``python -P``."""
+    folders = [folder for folder in sys.path if folder]
+    if not sys.flags.safe_path:
+        # Its first entry is the folder of the script, or with ``-m`` this one; PYTHONPATH may name it too.
+        for folder in (str(Path(sys.argv[0]).resolve().parent), *_here()):
+            if folder in folders:
+                folders.remove(folder)
+                break
+    return folders
 
 
 def _here() -> list[str]:

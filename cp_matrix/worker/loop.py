@@ -243,12 +243,15 @@ class Rank:
             unhealthy = f"the process cannot be put back in order: {name_of(broken)}: {message_of(broken)}"
         shown_leaks = tuple(shortened(encodable(leak), LEAK_LIMIT) for leak in leaks)
         kinds = tuple(encodable(leak.kind) for leak in leaks)
-        go = not unhealthy and (
-            record.ok
-            or (record.returned and spec.after_failure is not AfterFailure.REPLACE)
-            or spec.after_failure is AfterFailure.KEEP
-        )
+        go = not unhealthy and may_go_on(record, spec.after_failure)
         self.box.put_after(number, rank, After(shown_leaks, unhealthy, kinds), go=go)
+
+
+def may_go_on(record: RankResult, after_failure: AfterFailure) -> bool:
+    """Whether a rank in good order can take another case after this one."""
+    if record.ok or after_failure is AfterFailure.KEEP:
+        return True
+    return record.returned and after_failure is not AfterFailure.REPLACE
 
 
 def _refuse_unfinished(returned: object) -> None:

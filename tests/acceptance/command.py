@@ -217,7 +217,7 @@ class Project:
         reports = reports or self.reports
         before = run_folders(reports)
         process = subprocess.Popen(
-            [*through, sys.executable, "-m", "cp_matrix", *arguments],
+            [*through, sys.executable, "-P", "-m", "cp_matrix", *arguments],
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
             stdout=stdout,

@@ -1,0 +1,91 @@
+"""Suites are imported in ranks, from where their matrix lies; nothing else that lies about matters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from command import Finished, Project
+
+from cp_matrix.record.results import Verdict
+
+STARTS = ("warm", "cold")
+#: Names that Python, torch and the worker import as they start.
+IN_THE_WAY = ("types", "queue", "random", "torch", "numpy", "msgspec", "cp_matrix", "logging", "json")
+KNOWS_ITS_RANK = """
+import os
+RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+assert 0 <= int(os.environ["LOCAL_RANK"]) < SIZE
+"""
+SUITES = {
+    "rank_at_import": f"""{KNOWS_ITS_RANK}
+def run(params, context):
+    assert (RANK, SIZE) == (context.rank, context.world_size)
+""",
+    "fails_on_one_rank": f"""{KNOWS_ITS_RANK}
+if RANK == 1:
+    raise RuntimeError("the extension was built for another torch")
+def run(params, context):
+    pass
+""",
+    "helped": """
+import sys
+import beside, here
+def run(params, context):
+    assert "CP_MATRIX_PARENT" not in __import__("os").environ
+    assert sys.modules["__main__"].__name__ and beside.WHERE == "beside" and here.WHERE == "here"
+""",
+    "leaves_a_thread": """
+import threading, time
+def run(params, context):
+    threading.Thread(target=time.sleep, args=(600,)).start()
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def runs(shared_project: Project) -> Mapping[str, Finished]:
+    """All suites at once, warm and cold, from a folder full of files in the way."""
+    project = shared_project
+    (project.folder / "matrices").mkdir()
+    for name in IN_THE_WAY:
+        project.write(f"{name}.py", f"raise SystemExit('{name} of the working directory was imported')")
+    project.write("here.py", "WHERE = 'here'")
+    project.write("beside.py", "raise SystemExit('there is one beside the matrix')")
+    project.write("matrices/beside.py", "WHERE = 'beside'")
+    tests = ""
+    for suite, text in SUITES.items():
+        project.write(f"matrices/{suite}.py", text)
+        tests += f"  {suite}: {{suite: '{suite}:run', world_size: 2, timeout: 60, axes: {{n: [1, 2]}}}}\n"
+    project.write("matrices/all.yaml", f"tests:\n{tests}")
+    return {start: project.run("matrices/all.yaml", "--start", start) for start in STARTS}
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_a_module_knows_its_rank_as_it_is_imported_and_what_lies_here_hides_nothing(
+    runs: Mapping[str, Finished], start: str
+) -> None:
+    verdicts = {case: verdict for case, verdict in runs[start].verdicts.items() if "fails" not in case}
+    assert (len(verdicts), set(verdicts.values())) == (6, {Verdict.PASSED}), runs[start].said
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_an_import_that_fails_on_one_rank_is_told_with_its_traceback(
+    runs: Mapping[str, Finished], start: str
+) -> None:
+    results = [result for case, result in runs[start].results.items() if "fails" in case]
+    assert [result.verdict for result in results] == [Verdict.NOT_RUN] * 2
+    assert "RuntimeError: the extension was built for another torch" in results[0].reason
+    assert any(
+        "built for another torch" in path.read_text() for path in runs[start].run.glob("logs/*/rank1.log")
+    )
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_a_thread_that_is_left_is_named_and_not_waited_for(runs: Mapping[str, Finished], start: str) -> None:
+    last = runs[start].results["leaves_a_thread[1]"].attempts[-1].ranks
+    assert {leak for record in last for leak in record.leaks} == {
+        "thread 'Thread-1 (sleep)' (time.sleep) is still running"
+    }
+    worlds = [event for event in runs[start].events if "World" in type(event).__name__]
+    assert not [event for event in worlds if "did not" in str(event)], worlds
