@@ -9,7 +9,7 @@ from typing import Any
 from cp_matrix.errors import MatrixError
 from cp_matrix.matrix.expand import Grid, Mask, evaluate
 from cp_matrix.matrix.facts import FACTS, Missing, spelt
-from cp_matrix.matrix.loaded import Rule
+from cp_matrix.matrix.loaded import LoadedTest, Rule
 from cp_matrix.matrix.operators import given
 from cp_matrix.matrix.query import QUERY_FAILED, Answers, Availability, NoAnswers, QueryFailedError, Question
 from cp_matrix.matrix.undecided import UnknownError
@@ -62,15 +62,10 @@ def decide(grid: Grid, facts: Mapping[str, Any], answers: Answers | None = None)
         asked += applied.asked
         for _, mask in applied.skipped:
             left &= ~mask
-    places = facts["max_world_size"]
-    if isinstance(places, Missing) and left:
-        skipped.append((unknown(TOO_FEW_PLACES, f"the fact {places.name}"), left))
-        left = 0
-    elif places is not None and left:
-        for size, mask in grid.derived("world_size"):
-            if size > places and mask & left:
-                skipped.append((too_few_places(size, facts), mask & left))
-                left &= ~mask
+    for size, mask in grid.derived("world_size"):
+        if mask & left and (skip := lacking_places(size, facts)) is not None:
+            skipped.append((skip, mask & left))
+            left &= ~mask
     return Decisions(grid, left, tuple(skipped), evaluations, tuple(asked))
 
 
@@ -95,36 +90,18 @@ class _Applied:
         undecided: dict[Skip, Mask] = {}
         for assigned, mask in self.grid.assignments(reads, left):
             names: dict[str, Any] = {**assigned, **own}
-            available = Availability(self.queries, names, self.answers) if self.queries else None
-            if available is not None:
-                names = {**names, "available": available}
+            available = Availability(self.queries, names, self.answers)
             self.evaluations += 1
-            try:
-                if self.holds(names):
-                    why = available.refusal if available is not None else ""
-                    held[why] = held.get(why, 0) | mask
-            except UnknownError as error:
-                skip = unknown(self.rule.id, str(error))
-                undecided[skip] = undecided.get(skip, 0) | mask
-            except QueryFailedError as error:
-                skip = query_failed(str(error))
-                undecided[skip] = undecided.get(skip, 0) | mask
-            if available is not None and available.asked:
+            came = outcome(self.rule, self.grid.test, names, available)
+            if isinstance(came, Skip):
+                undecided[came] = undecided.get(came, 0) | mask
+            elif came:
+                held[available.refusal] = held.get(available.refusal, 0) | mask
+            if available.asked:
                 self.asked.append((tuple(available.asked), mask))
         self.skipped += undecided.items()
         for why, mask in held.items():
             self.skipped += self.reasons(mask, why)
-
-    def holds(self, names: Mapping[str, Any]) -> bool:
-        condition = self.rule.condition
-        value = evaluate(condition, names, self.rule.where, self.grid.test.name)
-        if value is not True and value is not False:
-            raise MatrixError(
-                f"{condition.text!r} must be true or false, but is {value!r}",
-                where=self.rule.where,
-                hint=given(names),
-            )
-        return value is True
 
     def reasons(self, held: Mask, why: str) -> list[tuple[Skip, Mask]]:
         template = self.rule.reason
@@ -134,6 +111,26 @@ class _Applied:
             reason = with_refusal(template.fill({**names, **told}), why)
             by_reason[reason] = by_reason.get(reason, 0) | mask
         return [(Skip(self.rule.id, reason), mask) for reason, mask in by_reason.items()]
+
+
+def outcome(rule: Rule, test: LoadedTest, names: Mapping[str, Any], available: Availability) -> bool | Skip:
+    """Whether a rule holds, or what stands where that cannot be said.
+
+    ``available`` answers in place of the fact of that name where the test has queries.
+    Raises `MatrixError` for a condition that cannot be evaluated.
+    """
+    condition = rule.condition
+    read = {**names, "available": available} if available.queries else names
+    try:
+        value = evaluate(condition, read, rule.where, test.name)
+    except UnknownError as error:
+        return unknown(rule.id, str(error))
+    except QueryFailedError as error:
+        return Skip(QUERY_FAILED, f"The library could not be asked: {error}")
+    if isinstance(value, bool):
+        return value
+    message = f"{condition.text!r} must be true or false, but is {value!r}"
+    raise MatrixError(message, where=rule.where, hint=given(names))
 
 
 def with_refusal(reason: str, why: str) -> str:
@@ -146,16 +143,21 @@ def unknown(rule: str, what: str) -> Skip:
     return Skip(rule, f"Not known: {what}", unknown=True)
 
 
-def query_failed(what: str) -> Skip:
-    """What stands where a library was asked and raised."""
-    return Skip(QUERY_FAILED, f"The library could not be asked: {what}")
+def lacking_places(world_size: int, facts: Mapping[str, Any]) -> Skip | None:
+    """The built-in last rule for worlds of this size; None where it does not hold."""
+    places = facts["max_world_size"]
+    if isinstance(places, Missing):
+        return unknown(TOO_FEW_PLACES, f"the fact {places.name}")
+    if places is None or world_size <= places:
+        return None
+    return Skip(TOO_FEW_PLACES, needed_places(world_size, facts))
 
 
-def too_few_places(world_size: int, facts: Mapping[str, Any]) -> Skip:
+def needed_places(world_size: int, facts: Mapping[str, Any]) -> str:
     """The built-in rule's reason: what is needed, and what the machine has."""
     places = facts["max_world_size"]
     gpus = ""
     if facts["device"] == "cuda":
         gpus = " on 1 GPU" if facts["gpu_count"] == 1 else f" on {facts['gpu_count']} GPUs"
     ranks = "1 rank" if places == 1 else f"{places} ranks"
-    return Skip(TOO_FEW_PLACES, f"Needs {world_size} ranks, this machine has room for {ranks}{gpus}")
+    return f"Needs {world_size} ranks, this machine has room for {ranks}{gpus}"

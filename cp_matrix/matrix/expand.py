@@ -124,7 +124,7 @@ class Grid:
                     by_axis.setdefault(axis.name, []).append(name)
         dimensions = [self._dimension(key, tuple(sorted(wanted))) for key, wanted in by_axis.items()]
         dimensions.sort(key=len)
-        return _walk(dimensions, 0, start, within)
+        return _walk(dimensions, start, within) if within else iter(())
 
     def _dimension(self, key: str, names: tuple[str, ...]) -> list[tuple[dict[str, Value], Mask]]:
         if (key, names) not in self._dimensions:
@@ -241,25 +241,19 @@ def _read(axis: Axis, value: Scalar, name: str) -> Value:
 
 
 def _walk(
-    dimensions: Sequence[list[tuple[dict[str, Value], Mask]]],
-    level: int,
-    names: dict[str, Value],
-    within: Mask,
+    dimensions: Sequence[list[tuple[dict[str, Value], Mask]]], names: dict[str, Value], within: Mask
 ) -> Iterator[tuple[dict[str, Value], Mask]]:
-    if not within:
-        return
-    if level == len(dimensions):
+    if not dimensions:
         yield names, within
         return
-    last = level + 1 == len(dimensions)
-    for assignment, mask in dimensions[level]:
-        both = within & mask
-        if not both:
-            continue
-        if last:
-            yield {**names, **assignment}, both
-        else:
-            yield from _walk(dimensions, level + 1, {**names, **assignment}, both)
+    first, *others = dimensions
+    for assignment, mask in first:
+        if both := within & mask:
+            assigned = {**names, **assignment}
+            if others:
+                yield from _walk(others, assigned, both)
+            else:
+                yield assigned, both
 
 
 def evaluate(expression: Expression, names: Mapping[str, Any], where: Location, test: str) -> Any:

@@ -8,12 +8,10 @@ from typing import Any
 
 from cp_matrix.errors import MatrixError, UsageError
 from cp_matrix.matrix.case import Case
-from cp_matrix.matrix.decide import TOO_FEW_PLACES, query_failed, too_few_places, unknown, with_refusal
-from cp_matrix.matrix.expand import evaluate
-from cp_matrix.matrix.facts import FACTS, Missing, read_facts, spelt
+from cp_matrix.matrix.decide import TOO_FEW_PLACES, Skip, lacking_places, needed_places, outcome, with_refusal
+from cp_matrix.matrix.facts import FACTS, read_facts, spelt
 from cp_matrix.matrix.loaded import LoadedMatrix, LoadedTest, Rule
-from cp_matrix.matrix.query import Answers, Availability, NoAnswers, QueryFailedError, Question
-from cp_matrix.matrix.undecided import UnknownError
+from cp_matrix.matrix.query import Answers, Availability, NoAnswers, Question
 
 
 @dataclass(frozen=True)
@@ -101,41 +99,34 @@ def _outcome(
     rule: Rule, test: LoadedTest, names: Mapping[str, Any], answers: Answers, *, reached: bool
 ) -> RuleOutcome:
     told = {name: spelt(value) if name in FACTS else value for name, value in names.items()}
-    reason = rule.reason.fill(told)
     asks = bool(test.queries) and "available" in rule.condition.names
-    available = Availability(test.queries, names, answers)
-    holds: bool | None = None
-    name = rule.id
-    if asks and not reached:
-        reason = "not asked: an earlier rule holds"
+    available = Availability(test.queries if asks else (), names, answers)
+    name, reason, holds = rule.id, rule.reason.fill(told), None
+    try:
+        came = outcome(rule, test, names, available) if reached or not asks else None
+    except MatrixError as error:
+        if reached:
+            raise
+        reason = f"not for this machine, which an earlier rule keeps out: {error.problems[0].message}"
     else:
-        try:
-            given = {**names, "available": available} if asks else names
-            holds = evaluate(rule.condition, given, rule.where, test.name) is True
-            reason = with_refusal(reason, available.refusal)
-        except UnknownError as error:
-            reason = unknown(rule.id, str(error)).reason
-        except QueryFailedError as error:
-            failed = query_failed(str(error))
-            holds, name, reason = True, failed.rule, failed.reason
-        except MatrixError as error:
-            if reached:
-                raise
-            reason = f"not for this machine, which an earlier rule keeps out: {error.problems[0].message}"
-    read = {
-        read: names[read]
-        for read in sorted(rule.condition.names | rule.reason.names)
-        if not (asks and read == "available")
-    }
+        if came is None:
+            reason = "not asked: an earlier rule holds"
+        elif isinstance(came, Skip):
+            name, reason, holds = came.rule, came.reason, None if came.unknown else True
+        else:
+            reason, holds = with_refusal(reason, available.refusal), came
+    read = sorted((rule.condition.names | rule.reason.names) - ({"available"} if asks else set()))
+    shown = {name: names[name] for name in read}
     asked = tuple(available.asked)
-    return RuleOutcome(name, rule.condition.text, holds, reason, read, str(rule.where), asked)
+    return RuleOutcome(name, rule.condition.text, holds, reason, shown, str(rule.where), asked)
 
 
 def _places(world_size: int, machine: Mapping[str, Any]) -> RuleOutcome:
     places = machine["max_world_size"]
     read = {"world_size": world_size, "max_world_size": places}
-    holds: bool | None = places is not None and not isinstance(places, Missing) and world_size > places
-    reason = too_few_places(world_size, machine).reason if places is not None else ""
-    if isinstance(places, Missing):
-        holds, reason = None, unknown(TOO_FEW_PLACES, f"the fact {places.name}").reason
+    skip = lacking_places(world_size, machine)
+    if skip is not None:
+        holds, reason = None if skip.unknown else True, skip.reason
+    else:
+        holds, reason = False, needed_places(world_size, machine) if places is not None else ""
     return RuleOutcome(TOO_FEW_PLACES, "world_size > max_world_size", holds, reason, read, "")

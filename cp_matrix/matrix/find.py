@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,7 +54,7 @@ def sort_words(words: Iterable[str]) -> Words:
         path = Path(word)
         if word in known:
             found = [known[word]]
-        elif _is_file(path):
+        elif _is(path.is_file):
             found = [path]
         elif inside := _matrices_in(path):
             found = inside
@@ -86,13 +86,13 @@ def without_matrices(words: Iterable[str]) -> list[str]:
     return [
         f"{word}: no matrix files (*.yaml, *.yml) in this folder"
         for word in words
-        if _is_folder(Path(word)) and not _matrices_in(Path(word))
+        if _is(Path(word).is_dir) and not _matrices_in(Path(word))
     ]
 
 
 def without_ending(words: Iterable[str]) -> list[str]:
     """The matrix files that words would name if their ending were typed too."""
-    return [word + suffix for word in words for suffix in SUFFIXES if _is_file(Path(word + suffix))]
+    return [word + suffix for word in words for suffix in SUFFIXES if _is(Path(word + suffix).is_file)]
 
 
 def _matrices_in(folder: Path) -> list[Path]:
@@ -102,17 +102,10 @@ def _matrices_in(folder: Path) -> list[Path]:
         return []
 
 
-def _is_file(path: Path) -> bool:
+def _is(kind: Callable[[], bool]) -> bool:
     try:
-        return path.is_file()
-    except (OSError, ValueError):  # too long for a name, or a NUL in it: then it names no file
-        return False
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):
+        return kind()
+    except (OSError, ValueError):  # too long for a name, or a NUL in it: then it names nothing
         return False
 
 

@@ -282,19 +282,15 @@ class Template:
     def __init__(self, text: str) -> None:
         """Raises `ExpressionError` for braces that do not match and for anything but a plain name inside."""
         self.text = text
-        self._parts: list[tuple[str, str | None]] = []
         try:
-            for literal, name, spec, conversion in string.Formatter().parse(text):
-                if name is not None and (not name.isidentifier() or spec or conversion):
-                    offset = max(0, text.find("{" + name))
-                    raise ExpressionError(
-                        "only a plain {name} can be filled in", offset, "write {{ for a brace"
-                    )
-                self._parts.append((literal, name))
-        except ExpressionError:
-            raise
+            parts = list(string.Formatter().parse(text))
         except ValueError as error:
             raise ExpressionError(f"is not a template: {error}", hint="write {{ or }} for a brace") from error
+        for _, name, spec, conversion in parts:
+            if name is not None and (not name.isidentifier() or spec or conversion):
+                offset = max(0, text.find("{" + name))
+                raise ExpressionError("only a plain {name} can be filled in", offset, "write {{ for a brace")
+        self._parts = [(literal, name) for literal, name, _, _ in parts]
         self.names = frozenset(name for _, name in self._parts if name is not None)
 
     def fill(self, names: Mapping[str, Any]) -> str:

@@ -8,7 +8,6 @@ else (``no``, ``1e3``, ``1:30``, ``010``) is refused too: the file has to say wh
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -157,9 +156,7 @@ def _yaml_hint(text: str, number: int) -> str:
 
 
 def _place(text: str, file: str, index: int) -> Location:
-    starts = [0] + [match.end() for match in re.finditer("\n", text)]
-    line = bisect_right(starts, index)
-    return Location(file, line, index - starts[line - 1] + 1)
+    return Location(file, text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index))
 
 
 def _fatal(where: Location, message: str, hint: str = "") -> MatrixError:
