@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -151,7 +152,7 @@ def _crashed(
     # A launcher ends the other ranks by SIGTERM once one is gone: those come last.
     first = min(
         told or lost_inside,
-        key=lambda rank: (view.exits.get(rank) == "SIGTERM", lost_inside.get(rank, view.now), rank),
+        key=lambda rank: (view.exits.get(rank) == "SIGTERM", lost_inside.get(rank, math.inf), rank),
     )
     how = view.exits.get(first)
     reason = f"rank {first} was lost" + (f": {how}" if how else "; how it ended is not known")
