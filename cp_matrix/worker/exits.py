@@ -27,7 +27,7 @@ def told_exits(box: Mailbox, rank: int) -> Iterator[None]:
         code = operator.index(status)
         if os.getpid() == own:  # not in a child that the case has forked
             with contextlib.suppress(Exception):  # the exit has to happen, whatever became of the mailbox
-                box.put_exit(rank, f"os._exit({code})")
+                box.put_exit(rank, f"exit code {code} (os._exit)")
         leave(code)
 
     os._exit = _exit  # type: ignore[assignment]

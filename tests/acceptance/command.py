@@ -138,7 +138,7 @@ class Running:
 
     def processes(self) -> list[int]:
         """Living processes that belong to the run, besides the command itself and its reaper."""
-        return processes.marked(self.folder.name)
+        return [one.pid for one in processes.marked(self.folder.name)]
 
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)

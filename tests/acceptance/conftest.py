@@ -18,7 +18,7 @@ def left_behind(project: Project) -> list[str]:
     """What runs in this project left: living processes, half-written messages, temporary files."""
     left = []
     for folder in run_folders(project.reports):
-        left += [f"process {pid} of {folder.name}" for pid in processes.marked(folder.name)]
+        left += [f"process {one.pid} of {folder.name}" for one in processes.marked(folder.name)]
         left += [f"half-written file {path}" for path in folder.rglob(".*.tmp")]
     for path in project.temporary.iterdir():
         if not any(path.match(cache) for cache in CACHES):

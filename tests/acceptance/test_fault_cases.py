@@ -176,8 +176,8 @@ def test_a_case_that_calls_sys_exit_has_failed(faults: Finished) -> None:
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
-        ("exits_hard_3", "rank 1 was lost: exit code 3"),
-        ("exits_hard_0", "rank 1 was lost: it ended without an error code (exit code 0)"),
+        ("exits_hard_3", "rank 1 was lost: exit code 3 (os._exit)"),
+        ("exits_hard_0", "rank 1 was lost: exit code 0 (os._exit)"),
         ("kills_itself", "rank 1 was lost: SIGKILL"),
         ("segfaults", "rank 1 was lost: SIGSEGV"),
     ],

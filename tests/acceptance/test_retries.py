@@ -22,7 +22,7 @@ def test_a_crash_that_passes_alone_has_passed_and_is_flaky(retried: Finished) ->
 
 
 def test_a_flaky_case_says_what_happened_first(retried: Finished) -> None:
-    said = "passed on attempt 2, after: rank 0 was lost: exit code 7"
+    said = "passed on attempt 2, after: rank 0 was lost: exit code 7 (os._exit)"
     assert retried.results["matrix[dies_once]"].reason == said
 
 
