@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
 import click
 import pytest
 
-from cp_matrix.cli.values import OutputFile, Seconds
+from cp_matrix.cli.values import BATCH_SIZE, RANKS_PER_GPU, OutputFile, Seconds
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "1e300", "-inf", "x", ""])
@@ -40,3 +41,14 @@ def test_nothing_but_a_file_is_ever_replaced(tmp_path: Path, kind: str) -> None:
         path.symlink_to(os.devnull)
     with pytest.raises(click.BadParameter, match="no regular file"):
         OutputFile().convert(str(path), None, None)
+
+
+def test_a_number_or_a_word_is_taken() -> None:
+    taken = [BATCH_SIZE.convert(text, None, None) for text in ("16", "all")]
+    assert (taken, RANKS_PER_GPU.convert("auto", None, None)) == ([16, math.inf], None)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1.5", "auto", "", "x"])
+def test_neither_a_number_nor_the_word_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match=r"neither a number of cases .1 or more. nor 'all'"):
+        BATCH_SIZE.convert(text, None, None)

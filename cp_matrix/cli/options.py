@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from cp_matrix.cli.values import RANKS_PER_GPU
 from cp_matrix.session.choose import Request
 
 
@@ -41,19 +42,6 @@ def _parse_params(
             raise click.BadParameter(f"{value!r} is not AXIS=VALUE", context, option)
         pairs.append((name, text))
     return tuple(pairs)
-
-
-class RanksPerGpu(click.ParamType["int | None"]):
-    """A number of ranks, or ``auto`` (None)."""
-
-    name = "N|auto"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
-        if value == "auto":
-            return None
-        if not str(value).isdecimal() or int(str(value)) < 1:
-            self.fail(f"{value!r} is neither a number of ranks (1 or more) nor 'auto'", param, ctx)
-        return int(str(value))
 
 
 #: The options of every command that plans.
@@ -95,7 +83,7 @@ selection_options = options_as(
     ),
     click.option(
         "--ranks-per-gpu",
-        type=RanksPerGpu(),
+        type=RANKS_PER_GPU,
         default="auto",
         show_default=True,
         metavar="N|auto",

@@ -14,7 +14,7 @@ import click
 
 from cp_matrix.cli.options import selection_options
 from cp_matrix.cli.tables import Column, Table, show
-from cp_matrix.cli.values import BatchSize
+from cp_matrix.cli.values import BATCH_SIZE
 from cp_matrix.matrix.case import id_suffix
 from cp_matrix.plan.plan import Plan, PlannedCase, Skip
 from cp_matrix.report.phrases import several
@@ -61,7 +61,7 @@ def list_command(request: Request, everything: bool, with_hash: bool, as_json: b
 @selection_options
 @click.option(
     "--batch-size",
-    type=BatchSize(),
+    type=BATCH_SIZE,
     metavar="N|all",
     default="16",
     show_default=True,

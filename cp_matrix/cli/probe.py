@@ -10,9 +10,8 @@ from typing import Any
 
 import click
 
-from cp_matrix.cli.options import RanksPerGpu
 from cp_matrix.cli.tables import Column, Table, show
-from cp_matrix.cli.values import OutputFile
+from cp_matrix.cli.values import RANKS_PER_GPU, OutputFile
 from cp_matrix.facts.probe import Device
 from cp_matrix.facts.query import Remembered
 from cp_matrix.matrix import find
@@ -35,7 +34,7 @@ Given = Mapping[Question, "Answer | QueryFailedError"]
     help="Save it all as a profile, for cp-matrix plan --profile FILE.",
 )
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
-@click.option("--ranks-per-gpu", type=RanksPerGpu(), default="auto", show_default=True, metavar="N|auto")
+@click.option("--ranks-per-gpu", type=RANKS_PER_GPU, default="auto", show_default=True, metavar="N|auto")
 @click.option("--json", "as_json", is_flag=True, help="Print the facts and answers as JSON.")
 def command(
     words: tuple[str, ...],

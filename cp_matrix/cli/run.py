@@ -9,7 +9,7 @@ import click
 
 from cp_matrix.cli.options import selection_options
 from cp_matrix.cli.order import order_options
-from cp_matrix.cli.values import BatchSize, OutputFile, Seconds, grace_option, jobs_option, timeout_option
+from cp_matrix.cli.values import BATCH_SIZE, OutputFile, Seconds, grace_option, jobs_option, timeout_option
 from cp_matrix.errors import UsageError
 from cp_matrix.session.choose import Request
 from cp_matrix.session.order import Ordering, arrange
@@ -20,7 +20,7 @@ from cp_matrix.session.order import Ordering, arrange
 @order_options
 @click.option(
     "--batch-size",
-    type=BatchSize(),
+    type=BATCH_SIZE,
     metavar="N|all",
     default="16",
     show_default=True,

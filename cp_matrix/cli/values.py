@@ -39,24 +39,30 @@ class OutputFile(click.Path):
         return path
 
 
-class BatchSize(click.ParamType[float]):
-    """A number of cases, or ``all``."""
+class NumberOr(click.ParamType[float | None]):
+    """A number from 1, or a word with a meaning of its own."""
 
-    name = "N|all"
+    def __init__(self, noun: str, word: str, meaning: float | None) -> None:
+        self.name = f"N|{word}"
+        self._noun, self._word, self._meaning = noun, word, meaning
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, float):
-            return value
-        if value == "all":
-            return math.inf
-        try:
-            number = int(str(value))
-        except ValueError:
-            number = 0
-        if number < 1:
-            self.fail(f"{value!r} is neither a number of cases (1 or more) nor 'all'", param, ctx)
-        return float(number)
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float | None:
+        text = str(value)
+        if text == self._word:
+            return self._meaning
+        if not text.isdecimal() or int(text) < 1:
+            self.fail(
+                f"{value!r} is neither a number of {self._noun} (1 or more) nor {self._word!r}", param, ctx
+            )
+        return int(text)
 
+
+#: Infinity for ``all``.
+BATCH_SIZE = NumberOr("cases", "all", math.inf)
+#: None for ``auto``.
+RANKS_PER_GPU = NumberOr("ranks", "auto", None)
 
 #: Options that commands which start worlds share.
 jobs_option = click.option(

@@ -203,8 +203,7 @@ def _output(
 
 def _log(attempt: Attempt, folder: Path, limit: int) -> str:
     """What the rank to show first printed, under a line that names its whole log."""
-    record = culprit(attempt)
-    rank = attempt.rank if attempt.rank is not None else record.rank if record is not None else 0
+    rank = attempt.rank or 0
     span = log_of(attempt, rank)
     if span is None:
         return ""
