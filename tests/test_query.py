@@ -280,7 +280,10 @@ def test_matrices_planned_together_are_each_answered_by_the_module_beside_them(
         (folder / "m.yaml").write_text(text % folder.name)
     monkeypatch.chdir(alike[0])
     assert main(["list", "--all", "m.yaml", "../two/m.yaml"]) == ExitCode.PASSED
-    assert capsys.readouterr().out.splitlines() == ["one[7]\trefused (one 1)", "two[7]\trefused (two 1)"]
+    assert capsys.readouterr().out.splitlines() == [
+        "one[7]\tskipped: rule-1: refused (one 1)",
+        "two[7]\tskipped: rule-1: refused (two 1)",
+    ]
 
 
 def test_equal_questions_of_two_folders_are_both_asked(alike: tuple[Path, Path]) -> None:
