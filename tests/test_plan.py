@@ -210,7 +210,7 @@ def test_an_explanation_shows_every_rule_that_holds_and_the_one_that_counts(tmp_
     plan = make_plan([loaded], {**FACTS, "cudnn_version": "9.9.0"}, essential=False)
     case = next(planned.case for planned in plan.cases if planned.case.id == "t[p2p-r11-1]")
     explanation = explain([loaded], case, {**FACTS, "cudnn_version": "9.9.0"})
-    assert [outcome.rule for outcome in explanation.holding] == ["swa", "old", "all"]
+    assert [outcome.rule for outcome in explanation.rules if outcome.holds] == ["swa", "old", "all"]
     assert explanation.counts == explanation.rules[0]
     assert explanation.counts.reason == "No window 64 with p2p"
 

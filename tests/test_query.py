@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cp_matrix.errors import MatrixError
+from cp_matrix.cli import main
+from cp_matrix.errors import ExitCode, MatrixError
 from cp_matrix.facts.query import Library, Remembered
 from cp_matrix.matrix.facts import Missing
 from cp_matrix.matrix.load import load
@@ -265,6 +266,24 @@ def test_each_matrix_is_answered_by_the_module_beside_it(alike: tuple[Path, Path
     library, (one, two) = Library(), alike
     answers = [ask(library, "offers", folder, n=0)["Fast"] for folder in (one, two, one, two)]
     assert answers == ["one 1", "two 1", "one 2", "two 2"]
+
+
+def test_matrices_planned_together_are_each_answered_by_the_module_beside_them(
+    alike: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (
+        "suite: a.b:c\ntests:\n  %s:\n    axes: {n: [7]}\n    world_size: 2\n"
+        "    queries: [{ask: offering:offers, pass: ['n']}]\n"
+        "    skip: [{if: not available('Fast'), reason: refused}]\n"
+    )
+    for folder in alike:
+        (folder / "m.yaml").write_text(text % folder.name)
+    monkeypatch.chdir(alike[0])
+    assert main(["list", "--all", "m.yaml", "../two/m.yaml"]) == ExitCode.PASSED
+    assert capsys.readouterr().out.splitlines() == [
+        "one[7]\tskipped: rule-1: refused (one 1)",
+        "two[7]\tskipped: rule-1: refused (two 1)",
+    ]
 
 
 def test_equal_questions_of_two_folders_are_both_asked(alike: tuple[Path, Path]) -> None:

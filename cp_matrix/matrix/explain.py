@@ -47,11 +47,6 @@ class Explanation:
     counts: RuleOutcome | None
 
     @property
-    def holding(self) -> tuple[RuleOutcome, ...]:
-        """Every rule that holds."""
-        return tuple(outcome for outcome in self.rules if outcome.holds)
-
-    @property
     def asked(self) -> tuple[Question, ...]:
         """Everything that was asked of a library, in order."""
         return tuple(dict.fromkeys(question for outcome in self.rules for question in outcome.asked))

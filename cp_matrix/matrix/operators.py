@@ -56,11 +56,6 @@ def same(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
-def differs(left: Any, right: Any) -> bool:
-    """``!=``."""
-    return not same(left, right)
-
-
 def member(item: Any, container: Any) -> bool:
     """``in``: `same` as some element of a list, or a text inside a text."""
     if isinstance(container, str):
@@ -70,11 +65,6 @@ def member(item: Any, container: Any) -> bool:
     if isinstance(container, (tuple, list, frozenset)):
         return any(same(item, element) for element in container)
     raise TypeError(f"'in' needs a list or text on the right, not {shown(container)}")
-
-
-def no_member(item: Any, container: Any) -> bool:
-    """``not in``."""
-    return not member(item, container)
 
 
 def truth(value: Any) -> bool:
@@ -92,13 +82,8 @@ def _is_number(value: Any) -> bool:
 
 def _as_versions(sign: str, left: Any, right: Any) -> tuple[Version, Version]:
     def convert(value: Any) -> Version:
-        if isinstance(value, Version):
-            return value
-        if isinstance(value, str):
-            try:
-                return Version.parse(value)
-            except ValueError as error:
-                raise TypeError(str(error)) from error
+        if isinstance(value, (Version, str)):
+            return version(value)
         raise TypeError(
             f"{sign!r} compares a version with {shown(value)}; a version is written version('9.18.0')"
         )
@@ -229,11 +214,11 @@ CALLS: Mapping[str, tuple[Callable[..., Any], int, int | None]] = {
 #: By the name of the syntax node.
 COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "Eq": same,
-    "NotEq": differs,
+    "NotEq": lambda left, right: not same(left, right),
     "Is": same,
-    "IsNot": differs,
+    "IsNot": lambda left, right: not same(left, right),
     "In": member,
-    "NotIn": no_member,
+    "NotIn": lambda left, right: not member(left, right),
     "Lt": _ordered("<", lambda left, right: left < right),
     "LtE": _ordered("<=", lambda left, right: left <= right),
     "Gt": _ordered(">", lambda left, right: left > right),

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal, Union, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -38,17 +37,14 @@ def _scalar(value: Any) -> Scalar:
         raise _wrong(f"must be printable text of at most {MAX_TEXT} characters on one line")
     if isinstance(value, float) and not math.isfinite(value):
         raise _wrong("must be a finite number")
-    result: Scalar = value
-    return result
+    return cast(Scalar, value)
 
 
 def _value(value: Any) -> Value:
-    if isinstance(value, list):
-        return tuple(map(_scalar, value))
-    return _scalar(value)
+    return tuple(map(_scalar, value)) if isinstance(value, list) else _scalar(value)
 
 
-def _matching(pattern: str, what: str) -> Callable[[Any], str]:
+def _matching(pattern: str, what: str) -> BeforeValidator:
     def check(value: Any) -> str:
         if not isinstance(value, str):
             raise _wrong(f"must be {what}, not {_described(value)}")
@@ -56,16 +52,16 @@ def _matching(pattern: str, what: str) -> Callable[[Any], str]:
             raise _wrong(f"{value!r} is not {what}")
         return value
 
-    return check
+    return BeforeValidator(check)
 
 
-def _one_of(kinds: tuple[type, ...], what: str, hint: str = "") -> Callable[[Any], Any]:
+def _one_of(kinds: tuple[type, ...], what: str, hint: str = "") -> BeforeValidator:
     def check(value: Any) -> Any:
         if type(value) not in kinds:
             raise _wrong(f"must be {what}, not {_described(value)}", hint)
         return value
 
-    return check
+    return BeforeValidator(check)
 
 
 def _environment_value(value: Any) -> str:
@@ -88,24 +84,16 @@ def _axis_values(value: Any) -> Union[tuple[Scalar, ...], Literal["all"]]:
     return tuple(value)
 
 
-Name = Annotated[str, BeforeValidator(_matching(r"[A-Za-z][A-Za-z0-9_]*", "a name (letters, digits and _)"))]
-TestName = Annotated[
-    str, BeforeValidator(_matching(r"[A-Za-z][A-Za-z0-9_.]*", "a name (letters, digits, _ and .)"))
-]
-RowName = Annotated[
-    str, BeforeValidator(_matching(r"[A-Za-z0-9][A-Za-z0-9_.+-]*", "a row name (letters, digits, _.+-)"))
-]
-RuleId = Annotated[
-    str, BeforeValidator(_matching(r"[A-Za-z][A-Za-z0-9_-]*", "a rule id (letters, digits, _ and -)"))
-]
-SuiteName = Annotated[
-    str, BeforeValidator(_matching(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", "an importable module:function"))
-]
-Text = Annotated[str, BeforeValidator(_one_of((str,), "text", "write it in quotes"))]
-Condition = Annotated[str, BeforeValidator(_one_of((str,), "an expression"))]
-NumberOrExpression = Annotated[Any, BeforeValidator(_one_of((int, float, str), "a number or an expression"))]
+Name = Annotated[str, _matching(r"[A-Za-z][A-Za-z0-9_]*", "a name (letters, digits and _)")]
+TestName = Annotated[str, _matching(r"[A-Za-z][A-Za-z0-9_.]*", "a name (letters, digits, _ and .)")]
+RowName = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9_.+-]*", "a row name (letters, digits, _.+-)")]
+RuleId = Annotated[str, _matching(r"[A-Za-z][A-Za-z0-9_-]*", "a rule id (letters, digits, _ and -)")]
+SuiteName = Annotated[str, _matching(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", "an importable module:function")]
+Text = Annotated[str, _one_of((str,), "text", "write it in quotes")]
+Condition = Annotated[str, _one_of((str,), "an expression")]
+NumberOrExpression = Annotated[Any, _one_of((int, float, str), "a number or an expression")]
 AxisValues = Annotated[Any, BeforeValidator(_axis_values)]
-EnvironmentName = Annotated[str, BeforeValidator(_matching(r"[A-Za-z_][A-Za-z0-9_]*", "a variable's name"))]
+EnvironmentName = Annotated[str, _matching(r"[A-Za-z_][A-Za-z0-9_]*", "a variable's name")]
 EnvironmentValue = Annotated[str, BeforeValidator(_environment_value)]
 TableValue = Annotated[Any, BeforeValidator(_value)]
 Argument = Annotated[Any, BeforeValidator(_scalar)]
