@@ -210,7 +210,7 @@ class Trials:
         logs.mkdir(parents=True)
         spec = msgspec.structs.replace(
             self._settings.spec,
-            world=name,
+            name=name,
             world_size=work.kind.world_size,
             devices=places,
             suite=work.kind.suite,

@@ -29,7 +29,7 @@ def test_a_flaky_case_says_what_happened_first(retried: Finished) -> None:
 def test_a_retry_has_a_world_of_its_own(retried: Finished) -> None:
     first, second = retried.results["matrix[dies_once]"].attempts
     others = [one.attempts[0].world for one in retried.results.values() if one.case != "matrix[dies_once]"]
-    assert (first.position, second.position, second.name in others) == (1, 0, False)
+    assert (first.position, second.position, second.world in others) == (1, 0, False)
 
 
 def test_a_crash_that_crashes_again_has_crashed(retried: Finished) -> None:
