@@ -52,8 +52,13 @@ def command_of(pid: int) -> str:
 
 @dataclass(frozen=True)
 class Finished:
-    """A command that has ended: its exit code, what it said, and its run folder if it made one."""
+    """A command that has ended: its exit code, what it said, and its run folder if it made one.
 
+    Attributes:
+        place: the folder it was run in.
+    """
+
+    place: Path
     exit_code: int
     out: str
     err: str
@@ -105,8 +110,11 @@ class Finished:
 class Running:
     """A command that is still running."""
 
-    def __init__(self, process: subprocess.Popen[str], reports: Path, before: Sequence[Path]) -> None:
+    def __init__(
+        self, process: subprocess.Popen[str], place: Path, reports: Path, before: Sequence[Path]
+    ) -> None:
         self.process = process
+        self._place = place
         self._reports = reports
         self._before = set(before)
 
@@ -161,9 +169,11 @@ class Running:
         except subprocess.TimeoutExpired:
             self.kill()
             out, err = self.process.communicate()
-            raise AssertionError(f"not over within {DEADLINE:g} s: {self.process.args}\n{out}\n{err}") from None
+            raise AssertionError(
+                f"not over within {DEADLINE:g} s: {self.process.args}\n{out}\n{err}"
+            ) from None
         new = [path for path in run_folders(self._reports) if path not in self._before]
-        return Finished(self.process.returncode, out or "", err, new[0] if new else None)
+        return Finished(self._place, self.process.returncode, out or "", err, new[0] if new else None)
 
 
 def run_folders(reports: Path) -> list[Path]:
@@ -241,7 +251,7 @@ class Project:
             errors="strict",
             env={**os.environ, "TMPDIR": str(self.temporary), "COLUMNS": "120", **(environment or {})},
         )
-        self.started.append(Running(process, reports, before))
+        self.started.append(Running(process, self.folder, reports, before))
         return self.started[-1]
 
     def run(
