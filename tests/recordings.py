@@ -1,7 +1,8 @@
-"""What Transformer Engine's own test file decides, as recorded beside the checkout; see its README.
+"""What Transformer Engine's own test file decides, as recorded.
 
 A recording is one run over a whole matrix on one machine: a line a case, and the questions that were put to
-the library with their answers.
+the library with their answers. Whole recordings lie beside some checkouts; excerpts of them, in which most
+lines say only what was decided, are in ``recorded/`` (see ``make_excerpt.py`` there).
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import Any
 
 from cp_matrix.matrix.query import Answer, Question
 
-FOLDER = Path(__file__).resolve().parents[2] / "shared" / "oracle"
+EXCERPTS = Path(__file__).resolve().parent / "recorded"
+WHOLE = Path(__file__).resolve().parents[2] / "shared" / "oracle"
 ASK = "cp_matrix.suites.transformer_engine_query:backends"
 
 _FIELDS = (
@@ -42,7 +44,7 @@ class Recording:
     Attributes:
         matrix: the name of the shipped matrix.
         facts: of the machine it was recorded for.
-        lines: what was decided, a case a line, in order.
+        lines: what was decided, a case a line, in order; see `is_complete`.
         questions: what the lines' ``queries`` point to.
     """
 
@@ -59,24 +61,30 @@ class Recording:
         """Whether every question was answered yes rather than by the library's rules."""
         return self.name.endswith("-stub")
 
+    @staticmethod
+    def is_complete(line: Mapping[str, Any]) -> bool:
+        """Whether a line says more of its case than what was decided, and then everything."""
+        return "axes" in line
+
     def answer(self, question: Question) -> Answer:
         """Raises KeyError for what was not asked in the recording."""
         return self.answers[question]
 
 
-def names() -> list[str]:
-    """The recordings there are; none where the folder is not."""
-    return sorted(path.name.removesuffix(".jsonl.gz") for path in FOLDER.glob("te-*.jsonl.gz"))
+def paths(folder: Path) -> list[Path]:
+    """The recordings in a folder; none where it is not there."""
+    return sorted(folder.glob("te-*.jsonl.gz"))
 
 
 @cache
-def read(name: str) -> Recording:
-    """Read one recording."""
+def read(path: Path) -> Recording:
+    """Read one recording, whole or an excerpt."""
+    name = path.name.removesuffix(".jsonl.gz")
     parts = re.fullmatch(r"te-(2\.\d+)-(\w+)-sm(\d)(\d)-cudnn([\d.]+)-(fa\d)-\w+", name)
     assert parts is not None, name
     version, mode, major, minor, cudnn, flash = parts.groups()
-    entries = json.loads(gzip.decompress((FOLDER / f"{name}.queries.json.gz").read_bytes()))
-    lines = gzip.decompress((FOLDER / f"{name}.jsonl.gz").read_bytes()).splitlines()
+    entries = json.loads(gzip.decompress(path.with_name(f"{name}.queries.json.gz").read_bytes()))
+    lines = gzip.decompress(path.read_bytes()).splitlines()
     questions = tuple(_question(entry["query"]) for entry in entries)
     return Recording(
         name,

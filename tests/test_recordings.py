@@ -6,10 +6,12 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 import recordings
+from recorded import make_excerpt
 
 from cp_matrix.matrix.case import Case
 from cp_matrix.matrix.expand import positions
@@ -19,9 +21,10 @@ from cp_matrix.matrix.loaded import LoadedMatrix
 from cp_matrix.matrix.query import Answer, Question
 from cp_matrix.plan.plan import DecidedCases, Plan, explain, make_plan
 
-RECORDINGS = recordings.names()
-beside_the_checkout = pytest.mark.skipif(not RECORDINGS, reason=f"no recordings in {recordings.FOLDER}")
-each_recording = pytest.mark.parametrize("name", RECORDINGS or ["none"])
+EXCERPTS, WHOLE = recordings.paths(recordings.EXCERPTS), recordings.paths(recordings.WHOLE)
+each_recording = pytest.mark.parametrize(
+    "path", EXCERPTS + WHOLE, ids=lambda path: f"{path.parent.name}-{path.name.removesuffix('.jsonl.gz')}"
+)
 
 MATRICES = ("transformer_engine", "transformer_engine_2_17")
 HOPPER = {
@@ -40,8 +43,8 @@ def matrix(name: str) -> LoadedMatrix:
 
 
 @cache
-def planned(name: str) -> Plan:
-    recording = recordings.read(name)
+def planned(path: Path) -> Plan:
+    recording = recordings.read(path)
     return make_plan(
         [matrix(recording.matrix)], recording.facts, essential=recording.essential, answers=recording
     )
@@ -100,8 +103,8 @@ def arguments(case: Case, facts: Mapping[str, Any]) -> dict[str, str]:
     return {**given, **{name: str(case.params[name]) for name in names}}
 
 
-def differences(name: str) -> Iterator[str]:
-    recording, plan = recordings.read(name), planned(name)
+def differences(path: Path) -> Iterator[str]:
+    recording, plan = recordings.read(path), planned(path)
     questions = asked(plan)
     assert len(recording.lines) == len(plan.cases)
     for line, one in zip(recording.lines, plan.cases, strict=True):
@@ -113,6 +116,10 @@ def differences(name: str) -> Iterator[str]:
         else:
             ours |= {"verdict": "skip", "rule": one.skip.rule}
         theirs = {key: value for key, value in line.items() if key != "queries"}
+        if not recording.is_complete(line):
+            if theirs != {key: value for key, value in ours.items() if key in ("verdict", "rule")}:
+                yield f"{case.id}: {ours} instead of {theirs}"
+            continue
         if ours != theirs or list(ours["axes"]) != list(line["axes"]):
             yield f"{case.id}: {ours} instead of {theirs}"
         # A stubbed recording holds no queries of skipped cases, since nothing is refused.
@@ -121,24 +128,21 @@ def differences(name: str) -> Iterator[str]:
             yield f"{case.id}: asks {questions.get(case.id)} instead of {expected}"
 
 
-@beside_the_checkout
 @each_recording
-def test_every_case_is_decided_as_upstream_decides_it(name: str) -> None:
-    found = list(differences(name))
+def test_every_case_is_decided_as_upstream_decides_it(path: Path) -> None:
+    found = list(differences(path))
     assert not found, f"{len(found)} differences, for example {found[0]}"
 
 
-@beside_the_checkout
 @each_recording
-def test_every_recorded_question_is_asked_and_no_other(name: str) -> None:
-    asking = {question for questions in asked(planned(name)).values() for question in questions}
-    assert asking == set(recordings.read(name).questions)
+def test_every_recorded_question_is_asked_and_no_other(path: Path) -> None:
+    asking = {question for questions in asked(planned(path)).values() for question in questions}
+    assert asking == set(recordings.read(path).questions)
 
 
-@beside_the_checkout
 @each_recording
-def test_the_reason_explained_for_a_case_is_the_reason_planned(name: str) -> None:
-    recording, plan = recordings.read(name), planned(name)
+def test_the_reason_explained_for_a_case_is_the_reason_planned(path: Path) -> None:
+    recording, plan = recordings.read(path), planned(path)
     for one in plan.cases[:: max(1, len(plan.cases) // 200)]:
         why = explain(matrix(recording.matrix), one.case, recording.facts, recording)
         assert (why.counts and (why.counts.rule, why.counts.reason)) == (
@@ -146,10 +150,29 @@ def test_the_reason_explained_for_a_case_is_the_reason_planned(name: str) -> Non
         )
 
 
-@beside_the_checkout
+def kind(line: Mapping[str, Any]) -> tuple[str, str | None]:
+    return line["verdict"], line.get("rule")
+
+
+@pytest.mark.parametrize("path", EXCERPTS, ids=lambda path: path.name)
+def test_an_excerpt_has_a_complete_line_for_everything_that_is_decided(path: Path) -> None:
+    recording = recordings.read(path)
+    shown = {kind(line) for line in recording.lines if recording.is_complete(line)}
+    assert shown == {kind(line) for line in recording.lines}
+
+
+@pytest.mark.parametrize("path", WHOLE, ids=lambda path: path.name)
+def test_an_excerpt_is_what_is_made_from_its_recording(path: Path) -> None:
+    excerpt, whole = (recordings.read(one) for one in (recordings.EXCERPTS / path.name, path))
+    assert (list(excerpt.lines), excerpt.answers) == (make_excerpt.excerpt(whole.lines), whole.answers)
+
+
+@pytest.mark.parametrize(
+    "folder", sorted({path.parent for path in EXCERPTS + WHOLE}), ids=lambda folder: folder.name
+)
 @pytest.mark.parametrize("version", ["2.17", "2.20"])
-def test_the_models_and_axes_are_upstreams(version: str) -> None:
-    recorded = json.loads((recordings.FOLDER / "matrix.json").read_text())[version]
+def test_the_models_and_axes_are_upstreams(version: str, folder: Path) -> None:
+    recorded = json.loads((folder / "matrix.json").read_text())[version]
     name = "transformer_engine" if version == "2.20" else "transformer_engine_2_17"
     for test in matrix(name).tests:
         axes = {axis.name: axis for axis in test.axes}

@@ -47,4 +47,8 @@ def test_services_are_neither_reported_nor_ended() -> None:
     done = subprocess.run(
         [sys.executable, "-c", LOOK], capture_output=True, text=True, check=True, timeout=120
     )
-    assert json.loads(done.stdout) == [["thread 'mine' (threading.Event.wait) is still running"], True, "/ptxas"]
+    assert json.loads(done.stdout) == [
+        ["thread 'mine' (threading.Event.wait) is still running"],
+        True,
+        "/ptxas",
+    ]

@@ -9,11 +9,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from textwrap import dedent
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import junitparser
 import msgspec
@@ -28,6 +29,8 @@ SIMPLE = Path(__file__).parent / "suites" / "simple.py"
 
 #: Seconds after which a wait is given up: a guard against hangs, far above what anything takes.
 DEADLINE = 280.0
+#: Commands that run at the same time where a module needs many: most of what they take is waiting.
+AT_ONCE = 4
 
 
 def eventually(look: Callable[[], T], what: str, *, within: float = DEADLINE) -> T:
@@ -49,8 +52,13 @@ def command_of(pid: int) -> str:
 
 @dataclass(frozen=True)
 class Finished:
-    """A command that has ended: its exit code, what it said, and its run folder if it made one."""
+    """A command that has ended: its exit code, what it said, and its run folder if it made one.
 
+    Attributes:
+        place: the folder it was run in.
+    """
+
+    place: Path
     exit_code: int
     out: str
     err: str
@@ -102,8 +110,11 @@ class Finished:
 class Running:
     """A command that is still running."""
 
-    def __init__(self, process: subprocess.Popen[str], reports: Path, before: Sequence[Path]) -> None:
+    def __init__(
+        self, process: subprocess.Popen[str], place: Path, reports: Path, before: Sequence[Path]
+    ) -> None:
         self.process = process
+        self._place = place
         self._reports = reports
         self._before = set(before)
 
@@ -147,11 +158,22 @@ class Running:
         """What a terminal does: SIGINT to the command and all that is in its process group."""
         os.killpg(self.process.pid, signal.SIGINT)
 
+    def kill(self) -> None:
+        """End it and what is in its process group; its reaper ends the rest."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+
     def finish(self) -> Finished:
         """Wait for its end."""
-        out, err = self.process.communicate(timeout=DEADLINE)
+        try:
+            out, err = self.process.communicate(timeout=DEADLINE)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            out, err = self.process.communicate()
+            raise AssertionError(
+                f"not over within {DEADLINE:g} s: {self.process.args}\n{out}\n{err}"
+            ) from None
         new = [path for path in run_folders(self._reports) if path not in self._before]
-        return Finished(self.process.returncode, out or "", err, new[0] if new else None)
+        return Finished(self._place, self.process.returncode, out or "", err, new[0] if new else None)
 
 
 def run_folders(reports: Path) -> list[Path]:
@@ -172,6 +194,7 @@ class Project:
         self.folder = folder
         self.temporary = temporary
         self.reports = folder / "reports"
+        self.started: list[Running] = []
         folder.mkdir(parents=True, exist_ok=True)
         temporary.mkdir(parents=True, exist_ok=True)
 
@@ -228,7 +251,8 @@ class Project:
             errors="strict",
             env={**os.environ, "TMPDIR": str(self.temporary), "COLUMNS": "120", **(environment or {})},
         )
-        return Running(process, reports, before)
+        self.started.append(Running(process, self.folder, reports, before))
+        return self.started[-1]
 
     def run(
         self,
@@ -246,3 +270,20 @@ class Project:
     def command(self, *arguments: str) -> Finished:
         """Run any ``cp-matrix`` command to its end."""
         return self.start(*arguments).finish()
+
+
+class SideBySide(Generic[T]):
+    """What is done at the same time, by name; asking for one waits for it.
+
+    What goes wrong in one is raised where that one is asked for, and leaves the others alone.
+    """
+
+    def __init__(self, pool: Executor, deeds: Mapping[str, Callable[[], T]]) -> None:
+        self._begun = {name: pool.submit(deed) for name, deed in deeds.items()}
+
+    def __getitem__(self, name: str) -> T:
+        return self._begun[name].result()
+
+
+#: Begins what is named, each in a folder of its own: the fixture ``side_by_side``.
+Begin = Callable[[Mapping[str, Callable[[Project], T]]], SideBySide[T]]

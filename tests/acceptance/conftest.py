@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
 
 import pytest
-from command import Project, run_folders
+from command import AT_ONCE, Begin, Project, SideBySide, run_folders
 
 from cp_matrix.run import processes
 
@@ -17,6 +20,11 @@ CACHES = ("torchinductor_*", "torch_extensions*")
 def left_behind(project: Project) -> list[str]:
     """What runs in this project left: living processes, half-written messages, temporary files."""
     left = []
+    for running in project.started:
+        if running.process.poll() is None:
+            left.append(f"command {running.process.pid}, ended now: {running.process.args}")
+            running.kill()
+            running.process.communicate()
     for folder in run_folders(project.reports):
         left += [f"process {one.pid} of {folder.name}" for one in processes.marked(folder.name)]
         left += [f"half-written file {path}" for path in folder.rglob(".*.tmp")]
@@ -47,3 +55,23 @@ def shared_project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project
     """The same, for all tests of a module."""
     with _a_project(tmp_path_factory) as project:
         yield project
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Executor]:
+    """What runs commands at the same time."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def side_by_side(tmp_path_factory: pytest.TempPathFactory, pool: Executor) -> Iterator[Begin[Any]]:
+    """To do several things at the same time, each in a folder of its own; see `SideBySide`."""
+    with ExitStack() as folders:
+
+        def begin(deeds: Mapping[str, Callable[[Project], Any]]) -> SideBySide[Any]:
+            at = {name: folders.enter_context(_a_project(tmp_path_factory)) for name in deeds}
+            return SideBySide(pool, {name: partial(deed, at[name]) for name, deed in deeds.items()})
+
+        yield begin
+        pool.shutdown()

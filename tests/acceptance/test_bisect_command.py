@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+from concurrent.futures import Executor
 from pathlib import Path
 
 import pytest
-from command import Finished, Project, eventually
+from command import Finished, Project, SideBySide, eventually
 
 PLANTED = Path(__file__).parent / "suites" / "planted.py"
 
@@ -32,8 +33,19 @@ def here(shared_project: Project) -> Project:
 
 
 @pytest.fixture(scope="module")
-def answered(here: Project) -> Finished:
-    return here.command("bisect", "t[victim]")
+def asked(here: Project, pool: Executor) -> SideBySide[Finished]:
+    return SideBySide(
+        pool,
+        {
+            "t": lambda: here.command("bisect", "t[victim]"),
+            "u": lambda: here.command("bisect", "u[victim]", "--timeout", "1", "--json"),
+        },
+    )
+
+
+@pytest.fixture
+def answered(asked: SideBySide[Finished]) -> Finished:
+    return asked["t"]
 
 
 def test_the_latest_run_that_has_the_case_is_taken(answered: Finished) -> None:
@@ -75,8 +87,8 @@ def test_a_run_that_is_not_there_is_a_usage_error(here: Project) -> None:
     assert here.command("bisect", "t[victim]", "--run", "elsewhere").exit_code == 2
 
 
-def test_a_hang_is_an_outcome_like_another(here: Project) -> None:
-    answer = json.loads(here.command("bisect", "u[victim]", "--timeout", "1", "--json").out)
+def test_a_hang_is_an_outcome_like_another(asked: SideBySide[Finished]) -> None:
+    answer = json.loads(asked["u"].out)
     assert (answer["exit_code"], answer["culprits"]) == (0, ["u[polluter]"])
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import partial
+from typing import Any
 
 import pytest
-from command import Finished, Project, Running, command_of, eventually
+from command import Begin, Finished, Project, Running, SideBySide, command_of, eventually
 
 from cp_matrix.record.results import Verdict
 from cp_matrix.run import processes
@@ -40,31 +42,16 @@ def victim(run: Running, kind: str) -> int:
     return run.ranks()[1]
 
 
-@pytest.mark.parametrize("kind", ["host", "fork server", "rank"])
-def test_a_case_whose_process_is_killed_is_tried_again(project: Project, kind: str) -> None:
-    run = waiting(project)
+def kill(kind: str, project: Project, options: tuple[str, ...] = ()) -> Finished:
+    run = waiting(project, *options)
     os.kill(victim(run, kind), signal.SIGKILL)
-    finished = run.finish()
-    tries = {case: len(result.attempts) for case, result in finished.results.items()}
-    assert (finished.exit_code, tries) == (
-        0,
-        {"matrix[passes1]": 1, "matrix[waits_once]": 2, "matrix[passes2]": 1},
-    ), finished.said
+    return run.finish()
 
 
-def test_the_reason_names_the_rank_and_the_signal(project: Project) -> None:
-    run = waiting(project, "--retries", "0")
-    os.kill(victim(run, "rank"), signal.SIGKILL)
-    finished = run.finish()
-    result = finished.results["matrix[waits_once]"]
-    assert (result.verdict, result.reason) == (Verdict.CRASHED, "rank 1 was lost: SIGKILL"), finished.said
-
-
-def test_a_cold_world_whose_launcher_is_killed_is_replaced(project: Project) -> None:
+def kill_launcher(project: Project) -> Finished:
     run = waiting(project, "--start", "cold")
     os.kill(one_with(run, "cp_matrix.worker.torchrun"), signal.SIGKILL)
-    finished = run.finish()
-    assert (finished.exit_code, finished.counts["passed"]) == (0, 3), finished.said
+    return run.finish()
 
 
 class Killed:
@@ -79,9 +66,55 @@ class Killed:
         self.left = run.processes
 
 
+def kill_reaper(project: Project) -> tuple[int, int]:
+    """How many reapers there were, and the exit code without them."""
+    run = waiting(project)
+    reapers = [pid for pid in processes.children(run.process.pid) if ".reaper" in command_of(pid)]
+    for pid in (*reapers, victim(run, "rank")):
+        os.kill(pid, signal.SIGKILL)
+    return len(reapers), run.finish().exit_code
+
+
 @pytest.fixture(scope="module")
-def killed(shared_project: Project) -> Killed:
-    return Killed(shared_project)
+def runs(side_by_side: Begin[Any]) -> SideBySide[Any]:
+    """Runs in each of which something else is killed."""
+    return side_by_side(
+        {
+            "host": partial(kill, "host"),
+            "fork server": partial(kill, "fork server"),
+            "rank": partial(kill, "rank"),
+            "rank, once": partial(kill, "rank", options=("--retries", "0")),
+            "launcher": kill_launcher,
+            "command": Killed,
+            "reaper": kill_reaper,
+        }
+    )
+
+
+@pytest.mark.parametrize("kind", ["host", "fork server", "rank"])
+def test_a_case_whose_process_is_killed_is_tried_again(runs: SideBySide[Finished], kind: str) -> None:
+    finished = runs[kind]
+    tries = {case: len(result.attempts) for case, result in finished.results.items()}
+    assert (finished.exit_code, tries) == (
+        0,
+        {"matrix[passes1]": 1, "matrix[waits_once]": 2, "matrix[passes2]": 1},
+    ), finished.said
+
+
+def test_the_reason_names_the_rank_and_the_signal(runs: SideBySide[Finished]) -> None:
+    finished = runs["rank, once"]
+    result = finished.results["matrix[waits_once]"]
+    assert (result.verdict, result.reason) == (Verdict.CRASHED, "rank 1 was lost: SIGKILL"), finished.said
+
+
+def test_a_cold_world_whose_launcher_is_killed_is_replaced(runs: SideBySide[Finished]) -> None:
+    finished = runs["launcher"]
+    assert (finished.exit_code, finished.counts["passed"]) == (0, 3), finished.said
+
+
+@pytest.fixture
+def killed(runs: SideBySide[Killed]) -> Killed:
+    return runs["command"]
 
 
 def test_no_process_outlives_a_killed_command(killed: Killed) -> None:
@@ -109,9 +142,5 @@ def test_reports_of_a_killed_run_can_be_made_again(killed: Killed) -> None:
     assert (made.exit_code, said, killed.finished.junit().tests) == (0, True, len(CASES)), made.said
 
 
-def test_a_killed_reaper_changes_nothing(project: Project) -> None:
-    run = waiting(project)
-    reapers = [pid for pid in processes.children(run.process.pid) if ".reaper" in command_of(pid)]
-    for pid in (*reapers, victim(run, "rank")):
-        os.kill(pid, signal.SIGKILL)
-    assert (len(reapers), run.finish().exit_code) == (1, 0)
+def test_a_killed_reaper_changes_nothing(runs: SideBySide[tuple[int, int]]) -> None:
+    assert runs["reaper"] == (1, 0)

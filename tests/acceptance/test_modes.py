@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
-from command import Finished, Project
+from command import Begin, Finished, Project, SideBySide
 
 from cp_matrix.record.results import Verdict
 
@@ -16,11 +18,17 @@ MODES = {
 }
 
 
+Runs = SideBySide[Finished]
+
+
+def run(options: tuple[str, ...], project: Project) -> Finished:
+    return project.run(project.cases(*MIXED), "--retries", "0", *options)
+
+
 @pytest.fixture(scope="module")
-def runs(shared_project: Project) -> dict[str, Finished]:
+def runs(side_by_side: Begin[Finished]) -> Runs:
     """The same matrix, run in every mode."""
-    matrix = shared_project.cases(*MIXED)
-    return {name: shared_project.run(matrix, "--retries", "0", *options) for name, options in MODES.items()}
+    return side_by_side({name: partial(run, options) for name, options in MODES.items()})
 
 
 def summary(run: Finished) -> dict[str, tuple[Verdict, str]]:
@@ -32,7 +40,7 @@ def summary(run: Finished) -> dict[str, tuple[Verdict, str]]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_every_mode_gives_the_same_verdicts(runs: dict[str, Finished], mode: str) -> None:
+def test_every_mode_gives_the_same_verdicts(runs: Runs, mode: str) -> None:
     expected = {f"matrix[{case}]": (Verdict.PASSED, "") for case in MIXED}
     expected["matrix[fails]"] = (Verdict.FAILED, "rank 0: ValueError: it is wrong")
     expected["matrix[dies]"] = (Verdict.CRASHED, "rank 1 was lost: SIGSEGV")
@@ -40,14 +48,14 @@ def test_every_mode_gives_the_same_verdicts(runs: dict[str, Finished], mode: str
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_every_mode_exits_alike(runs: dict[str, Finished], mode: str) -> None:
+def test_every_mode_exits_alike(runs: Runs, mode: str) -> None:
     assert (runs[mode].exit_code, runs[mode].err) == (1, ""), runs[mode].said
 
 
-def test_a_batch_size_of_1_gives_each_case_a_world(runs: dict[str, Finished]) -> None:
+def test_a_batch_size_of_1_gives_each_case_a_world(runs: Runs) -> None:
     assert len({one.attempts[0].world for one in runs["one"].results.values()}) == len(MIXED)
 
 
-def test_a_batch_size_of_2_gives_no_world_a_third_case(runs: dict[str, Finished]) -> None:
+def test_a_batch_size_of_2_gives_no_world_a_third_case(runs: Runs) -> None:
     worlds = [one.attempts[0].world for one in runs["two"].results.values()]
     assert max(map(worlds.count, worlds)) == 2

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from command import Finished, Project
+from command import Begin, Finished, Project, SideBySide
 
 from cp_matrix.record.results import Verdict
 
@@ -27,22 +27,54 @@ def mounted(folder: Path, options: str) -> Iterator[None]:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def test_out_is_where_the_run_folder_is_made(project: Project) -> None:
+def elsewhere(project: Project) -> Finished:
     out = project.folder / "some" / "where"
-    finished = project.run(project.cases("passes"), "--out", str(out), reports=out)
-    assert (finished.exit_code, (out / "latest").resolve()) == (0, finished.run), finished.said
+    return project.run(project.cases("passes"), "--out", str(out), reports=out)
 
 
-def test_a_run_folder_holds_everything_that_is_known(project: Project) -> None:
-    finished = project.run(project.cases("passes"))
+def junit_elsewhere(project: Project) -> Finished:
+    path = project.folder / "new" / "report.xml"
+    return project.run(project.cases("passes"), "--junit", str(path))
+
+
+def removing(project: Project) -> Finished:
+    return project.run(project.cases("removes", "passes1", "passes2"), "--batch-size", "all")
+
+
+def unread(project: Project) -> Finished:
+    """A run whose output nobody reads."""
+    matrix = project.cases("passes1", "fails", "passes2")
+    reading, writing = os.pipe()
+    os.close(reading)
+    running = project.start("run", "--plain", matrix, stdout=writing)
+    os.close(writing)
+    return running.finish()
+
+
+@pytest.fixture(scope="module")
+def runs(side_by_side: Begin[Finished]) -> SideBySide[Finished]:
+    return side_by_side(
+        {"removing": removing, "elsewhere": elsewhere, "junit elsewhere": junit_elsewhere, "unread": unread}
+    )
+
+
+def test_out_is_where_the_run_folder_is_made(runs: SideBySide[Finished]) -> None:
+    finished = runs["elsewhere"]
+    out = finished.run.parent
+    found = (finished.exit_code, out.parts[-2:], (out / "latest").resolve())
+    assert found == (0, ("some", "where"), finished.run), finished.said
+
+
+def test_a_run_folder_holds_everything_that_is_known(runs: SideBySide[Finished]) -> None:
+    finished = runs["elsewhere"]
     names = {path.name for path in finished.run.iterdir()}
     wanted = {"plan.json", "environment.json", "events.jsonl", "results", "logs", "junit.xml", "summary.md"}
     assert wanted <= names
 
 
-def test_junit_is_where_it_is_asked_for(project: Project) -> None:
-    path = project.folder / "new" / "report.xml"
-    finished = project.run(project.cases("passes"), "--junit", str(path))
+def test_junit_is_where_it_is_asked_for(runs: SideBySide[Finished]) -> None:
+    finished = runs["junit elsewhere"]
+    path = finished.run.parents[1] / "new" / "report.xml"
     assert (finished.exit_code, finished.junit(path).tests) == (0, 1), finished.said
 
 
@@ -101,17 +133,12 @@ def test_a_full_folder_leaves_no_process(full: Finished) -> None:
     assert processes.marked(full.run.name) == []
 
 
-def test_a_folder_that_is_removed_ends_the_run_with_3(project: Project) -> None:
-    finished = project.run(project.cases("removes", "passes1", "passes2"), "--batch-size", "all")
+def test_a_folder_that_is_removed_ends_the_run_with_3(runs: SideBySide[Finished]) -> None:
+    finished = runs["removing"]
     said = ("the run folder cannot be written" in finished.err, "Traceback" in finished.err)
     assert (finished.exit_code, said) == (3, (True, False)), finished.said
 
 
-def test_a_reader_that_has_seen_enough_ends_nothing(project: Project) -> None:
-    matrix = project.cases("passes1", "fails", "passes2")
-    reading, writing = os.pipe()
-    os.close(reading)
-    running = project.start("run", "--plain", matrix, stdout=writing)
-    os.close(writing)
-    finished = running.finish()
+def test_a_reader_that_has_seen_enough_ends_nothing(runs: SideBySide[Finished]) -> None:
+    finished = runs["unread"]
     assert finished.counts["passed"] == 2, finished.said

@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
-from command import Finished, Project
+from command import Begin, Finished, Project, SideBySide
 
 from cp_matrix.record import events
 from cp_matrix.record.results import Verdict
 
 
+def run(cases: str, options: str, project: Project) -> Finished:
+    return project.run(project.cases(*cases.split()), *options.split())
+
+
 @pytest.fixture(scope="module")
-def retried(shared_project: Project) -> Finished:
+def runs(side_by_side: Begin[Finished]) -> SideBySide[Finished]:
+    in_one_world = "--jobs 1 --batch-size all"
+    return side_by_side(
+        {
+            "retried": partial(run, "passes1 dies_once passes2 dies passes3 fails", in_one_world),
+            "flaky": partial(run, "dies_once", ""),
+            "flaky counts": partial(run, "dies_once", "--flaky fail"),
+            "confirmed": partial(run, "leaves stumbles passes fails", f"--confirm {in_one_world}"),
+            "stopped": partial(run, "passes1 fails passes2 passes3", "--maxfail 1 --jobs 1 --batch-size 1"),
+        }
+    )
+
+
+@pytest.fixture
+def retried(runs: SideBySide[Finished]) -> Finished:
     """One world for all: a case that dies at its first try, one that always dies, and passing ones."""
-    matrix = shared_project.cases("passes1", "dies_once", "passes2", "dies", "passes3", "fails")
-    return shared_project.run(matrix, "--jobs", "1", "--batch-size", "all")
+    return runs["retried"]
 
 
 def test_a_crash_that_passes_alone_has_passed_and_is_flaky(retried: Finished) -> None:
@@ -60,24 +79,21 @@ def test_junit_says_that_a_case_crashed_again(retried: Finished) -> None:
     assert text.count("<rerunFailure") + text.count("<rerunError") == 1
 
 
-def test_flaky_cases_alone_do_not_fail_a_run(project: Project) -> None:
-    finished = project.run(project.cases("dies_once"))
+def test_flaky_cases_alone_do_not_fail_a_run(runs: SideBySide[Finished]) -> None:
+    finished = runs["flaky"]
     assert finished.exit_code == 0, finished.said
 
 
-def test_flaky_fail_makes_them_count(project: Project) -> None:
-    finished = project.run(project.cases("dies_once"), "--flaky", "fail")
+def test_flaky_fail_makes_them_count(runs: SideBySide[Finished]) -> None:
+    finished = runs["flaky counts"]
     counted = (finished.exit_code, finished.counts["passed"])
     assert counted == (1, 1), finished.said
 
 
-@pytest.fixture(scope="module")
-def confirmed(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+@pytest.fixture
+def confirmed(runs: SideBySide[Finished]) -> Finished:
     """A run with --confirm: one case fails because of another, one by itself."""
-    base = tmp_path_factory.mktemp("confirmed")
-    project = Project(base / "project", base / "tmp")
-    matrix = project.cases("leaves", "stumbles", "passes", "fails")
-    return project.run(matrix, "--confirm", "--jobs", "1", "--batch-size", "all")
+    return runs["confirmed"]
 
 
 def test_a_failure_that_passes_alone_stays_failed_and_says_so(confirmed: Finished) -> None:
@@ -95,13 +111,10 @@ def test_a_run_with_confirmed_failures_exits_with_1(confirmed: Finished) -> None
     assert (confirmed.exit_code, confirmed.counts["failed"]) == (1, 2), confirmed.said
 
 
-@pytest.fixture(scope="module")
-def stopped(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+@pytest.fixture
+def stopped(runs: SideBySide[Finished]) -> Finished:
     """A run that is to stop at its first failure."""
-    base = tmp_path_factory.mktemp("stopped")
-    project = Project(base / "project", base / "tmp")
-    matrix = project.cases("passes1", "fails", "passes2", "passes3")
-    return project.run(matrix, "--maxfail", "1", "--jobs", "1", "--batch-size", "1")
+    return runs["stopped"]
 
 
 def test_maxfail_leaves_the_rest_not_run_with_the_reason(stopped: Finished) -> None:
@@ -119,6 +132,7 @@ def test_maxfail_is_the_reason_at_the_end(stopped: Finished) -> None:
     assert last.reason == "--maxfail 1 reached"
 
 
+# By itself: the limit is for the case that passes as well.
 def test_timeout_replaces_what_the_matrix_declares(project: Project) -> None:
     finished = project.run(project.cases("sleeps", "passes", timeout=1000), "--timeout", "1")
     found = {case: result.reason for case, result in finished.results.items()}

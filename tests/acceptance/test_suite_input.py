@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from functools import partial
+
 import pytest
-from command import Finished, Project
+from command import Begin, Finished, Project, SideBySide
 
 from cp_matrix.record.results import Verdict
 
@@ -21,16 +24,87 @@ SUITES = {
 GOOD = "def run(params, context): ..."
 
 
-@pytest.fixture(scope="module")
-def suites(shared_project: Project) -> Finished:
+def every_suite(project: Project) -> Finished:
     """One run with a test of two cases for each suite, and a good suite among them."""
     texts = {name: text for name, (text, _) in SUITES.items()} | {"good": GOOD}
     tests = ""
     for name, text in texts.items():
-        shared_project.write(f"{name}.py", text + "\n")
+        project.write(f"{name}.py", text + "\n")
         tests += f"  {name}:\n    suite: {name}:run\n    axes:\n      number: [1, 2]\n"
-    (shared_project.folder / "matrix.yaml").write_text(f"defaults: {{world_size: 1}}\ntests:\n{tests}")
-    return shared_project.run("matrix.yaml")
+    (project.folder / "matrix.yaml").write_text(f"defaults: {{world_size: 1}}\ntests:\n{tests}")
+    return project.run("matrix.yaml")
+
+
+def one_suite(name: str, project: Project, options: tuple[str, ...] = (), **files: str) -> Finished:
+    """One case of a suite of this name; ``files`` are modules by name."""
+    for file, text in files.items():
+        project.write(f"{file}.py", text)
+    project.write("m.yaml", f"suite: {name}:run\ntests: {{t: {{world_size: 1, axes: {{n: [1]}}}}}}")
+    return project.run("m.yaml", *options)
+
+
+def missing_part(project: Project) -> Finished:
+    (project.folder / "package").mkdir()
+    project.write("package/__init__.py", "")
+    return one_suite("package.part", project)
+
+
+def beside_its_matrix(project: Project) -> Finished:
+    (project.folder / "theirs").mkdir()
+    project.write("theirs/their_suite.py", "import their_part\n" + GOOD + "\n")
+    project.write("theirs/their_part.py", "")
+    project.write("theirs/m.yaml", "suite: their_suite:run\ntests: {t: {world_size: 1, axes: {n: [1]}}}")
+    return project.run("theirs/m.yaml")
+
+
+#: Such a finder is how a package that was installed to be edited is found.
+FINDER = """
+import importlib.util, sys
+
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "edited":
+            within = [{folder!r}]
+            return importlib.util.spec_from_file_location(name, {place!r}, submodule_search_locations=within)
+
+sys.meta_path.append(Finder)
+"""
+
+
+def found_by_a_hook(project: Project) -> Finished:
+    folder = project.folder / "far" / "away"
+    folder.mkdir(parents=True)
+    project.write("far/away/__init__.py", "")
+    project.write("far/away/suite.py", GOOD + "\n")
+    project.write("m.yaml", "suite: edited.suite:run\ntests: {t: {world_size: 1, axes: {n: [1]}}}")
+    site = project.folder / "site"
+    site.mkdir()
+    place = str(folder / "__init__.py")
+    (site / "sitecustomize.py").write_text(FINDER.format(place=place, folder=str(folder)))
+    path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return project.run("m.yaml", environment={"PYTHONPATH": path})
+
+
+@pytest.fixture(scope="module")
+def runs(side_by_side: Begin[Finished]) -> SideBySide[Finished]:
+    hangs, ends = "import time\ntime.sleep(1000)\n", "import os\nos._exit(3)\n"
+    return side_by_side(
+        {
+            "hangs": partial(one_suite, "hangs", hangs=hangs, options=("--start-timeout", "2")),
+            "ends": partial(one_suite, "ends", ends=ends, options=("--start", "cold")),
+            "every suite": every_suite,
+            "missing": partial(one_suite, "nowhere"),
+            "missing part": missing_part,
+            "beside its matrix": beside_its_matrix,
+            "found by a hook": found_by_a_hook,
+        }
+    )
+
+
+@pytest.fixture
+def suites(runs: SideBySide[Finished]) -> Finished:
+    return runs["every suite"]
 
 
 @pytest.mark.parametrize("name", SUITES)
@@ -67,74 +141,38 @@ def test_junit_holds_cases_of_bad_suites_as_errors(suites: Finished) -> None:
     assert (junit.tests, junit.errors + junit.failures) == (2 + 2 * len(SUITES), 2 * len(SUITES))
 
 
-def test_a_missing_module_ends_with_2_before_anything_starts(project: Project) -> None:
-    project.write("m.yaml", "suite: nowhere:run\ntests: {t: {world_size: 1, axes: {n: [1]}}}")
-    finished = project.run("m.yaml")
+def test_a_missing_module_ends_with_2_before_anything_starts(runs: SideBySide[Finished]) -> None:
+    finished = runs["missing"]
     assert (finished.exit_code, finished.folder) == (2, None), finished.said
 
 
-def test_a_missing_module_is_named_with_the_places_searched(project: Project) -> None:
-    project.write("m.yaml", "suite: nowhere:run\ntests: {t: {world_size: 1, axes: {n: [1]}}}")
-    said = project.run("m.yaml").err
-    assert ("no module 'nowhere'" in said, str(project.folder) in said) == (True, True), said
+def test_a_missing_module_is_named_with_the_places_searched(runs: SideBySide[Finished]) -> None:
+    missing = runs["missing"]
+    said = missing.err
+    assert ("no module 'nowhere'" in said, str(missing.place) in said) == (True, True), said
 
 
-def test_a_missing_part_of_a_package_is_named(project: Project) -> None:
-    (project.folder / "package").mkdir()
-    project.write("package/__init__.py", "")
-    project.write("m.yaml", "suite: package.part:run\ntests: {t: {world_size: 1, axes: {n: [1]}}}")
-    finished = project.run("m.yaml")
+def test_a_missing_part_of_a_package_is_named(runs: SideBySide[Finished]) -> None:
+    finished = runs["missing part"]
     said = "no module 'package.part'" in finished.err
     assert (finished.exit_code, said) == (2, True), finished.said
 
 
-def test_a_suite_beside_its_matrix_is_found_from_another_folder(project: Project) -> None:
-    (project.folder / "theirs").mkdir()
-    project.write("theirs/their_suite.py", "import their_part\n" + GOOD + "\n")
-    project.write("theirs/their_part.py", "")
-    project.write("theirs/m.yaml", "suite: their_suite:run\ntests: {t: {world_size: 1, axes: {n: [1]}}}")
-    finished = project.run("theirs/m.yaml")
+def test_a_suite_beside_its_matrix_is_found_from_another_folder(runs: SideBySide[Finished]) -> None:
+    finished = runs["beside its matrix"]
     assert (finished.exit_code, finished.verdicts) == (0, {"t[1]": Verdict.PASSED}), finished.said
 
 
-#: Such a finder is how a package that was installed to be edited is found.
-FINDER = """
-import importlib.util, sys
-
-class Finder:
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name == "edited":
-            within = [{folder!r}]
-            return importlib.util.spec_from_file_location(name, {place!r}, submodule_search_locations=within)
-
-sys.meta_path.append(Finder)
-"""
-
-
-def test_a_suite_that_only_an_import_hook_finds_is_found(project: Project) -> None:
-    folder = project.folder / "far" / "away"
-    folder.mkdir(parents=True)
-    project.write("far/away/__init__.py", "")
-    project.write("far/away/suite.py", GOOD + "\n")
-    project.write("m.yaml", "suite: edited.suite:run\ntests: {t: {world_size: 1, axes: {n: [1]}}}")
-    site = project.folder / "site"
-    site.mkdir()
-    place = str(folder / "__init__.py")
-    (site / "sitecustomize.py").write_text(FINDER.format(place=place, folder=str(folder)))
-    finished = project.run("m.yaml", environment={"PYTHONPATH": str(site)})
+def test_a_suite_that_only_an_import_hook_finds_is_found(runs: SideBySide[Finished]) -> None:
+    finished = runs["found by a hook"]
     assert finished.exit_code == 0, finished.said
 
 
-def test_a_suite_that_ends_the_process_as_it_is_imported_is_given_up(project: Project) -> None:
-    project.write("ends.py", "import os\nos._exit(3)\n")
-    project.write("m.yaml", "suite: ends:run\ntests: {t: {world_size: 1, axes: {n: [1]}}}")
-    result = project.run("m.yaml", "--start", "cold").results["t[1]"]
+def test_a_suite_that_ends_the_process_as_it_is_imported_is_given_up(runs: SideBySide[Finished]) -> None:
+    result = runs["ends"].results["t[1]"]
     assert (result.verdict, "no world could be started" in result.reason) == (Verdict.NOT_RUN, True), result
 
 
-def test_a_suite_that_hangs_as_it_is_imported_is_given_up(project: Project) -> None:
-    project.write("hangs.py", "import time\ntime.sleep(1000)\n")
-    project.write("m.yaml", "suite: hangs:run\ntests: {t: {world_size: 1, axes: {n: [1]}}}")
-    result = project.run("m.yaml", "--start-timeout", "2").results["t[1]"]
+def test_a_suite_that_hangs_as_it_is_imported_is_given_up(runs: SideBySide[Finished]) -> None:
+    result = runs["hangs"].results["t[1]"]
     assert (result.verdict, "not ready within 2 s" in result.reason) == (Verdict.NOT_RUN, True), result

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 
 import pytest
-from command import Finished, Project
+from command import Begin, Finished, Project, SideBySide
 
 GOOD = "suite: simple:run\ntests:\n  t:\n    world_size: 2\n    axes:\n      what: [passes]\n"
 BAD_FILES = {
@@ -33,23 +34,24 @@ BAD_FILES = {
 }
 
 
+def run(text: str, project: Project) -> Finished:
+    (project.folder / "m.yaml").write_text(text, encoding="utf-8")
+    return project.run("m.yaml")
+
+
 @pytest.fixture(scope="module")
-def answers(shared_project: Project) -> dict[str, Finished]:
+def answers(side_by_side: Begin[Finished]) -> SideBySide[Finished]:
     """What the command says to each bad file."""
-    found = {}
-    for name, (text, _) in BAD_FILES.items():
-        (shared_project.folder / "m.yaml").write_text(text, encoding="utf-8")
-        found[name] = shared_project.run("m.yaml")
-    return found
+    return side_by_side({name: partial(run, text) for name, (text, _) in BAD_FILES.items()})
 
 
 @pytest.mark.parametrize("name", BAD_FILES)
-def test_a_bad_file_is_answered_with_its_place(answers: dict[str, Finished], name: str) -> None:
+def test_a_bad_file_is_answered_with_its_place(answers: SideBySide[Finished], name: str) -> None:
     assert BAD_FILES[name][1] in answers[name].err, answers[name].said
 
 
 @pytest.mark.parametrize("name", BAD_FILES)
-def test_a_bad_file_ends_with_2_before_anything_is_made(answers: dict[str, Finished], name: str) -> None:
+def test_a_bad_file_ends_with_2_before_anything_is_made(answers: SideBySide[Finished], name: str) -> None:
     finished = answers[name]
     assert (finished.exit_code, finished.out, finished.folder) == (2, "", None), finished.said
 
