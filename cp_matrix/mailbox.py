@@ -29,7 +29,7 @@ import contextlib
 import os
 import shutil
 import signal
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
@@ -50,7 +50,7 @@ PRELOAD_VARIABLE = "CP_MATRIX_PRELOAD"
 STACKS_SIGNAL = signal.SIGUSR1
 
 
-class Isolation(str, Enum):
+class Isolation(StrEnum):
     """What happens between two cases of a world."""
 
     #: What a case has changed is put back.
@@ -59,7 +59,7 @@ class Isolation(str, Enum):
     OFF = "off"
 
 
-class AfterFailure(str, Enum):
+class AfterFailure(StrEnum):
     """Whether a world goes on after a case that failed, where each of its ranks could."""
 
     #: It does where the case's function returned on every rank: only comparisons failed.
@@ -270,9 +270,9 @@ class Mailbox:
     # What a rank says of a case.
 
     def files(self, part: str) -> frozenset[str] | None:
-        """The names of all that was said in one part (``cases``: ``N.R.in``, …); None where that is gone."""
+        """The names of all that was said in one part (``cases``: ``N.R.in``, …); None where it is gone."""
         try:
-            return frozenset(os.listdir(self.folder / part))
+            return frozenset(os.listdir(self.folder / part))  # noqa: PTH208 - looked at all the time: no paths are made
         except (FileNotFoundError, NotADirectoryError):
             return None
 
@@ -281,7 +281,7 @@ class Mailbox:
         names = [f"cases/{number}.{rank}.{kind}" for rank in range(world_size) for kind in _OF_A_CASE]
         for name in (f"orders/{number}", *names):
             with contextlib.suppress(OSError):
-                os.unlink(self.folder / name)
+                (self.folder / name).unlink()
 
     def remove(self) -> None:
         """Remove the whole folder; nobody uses it any more."""

@@ -273,13 +273,15 @@ def test_a_host_that_takes_no_orders_is_a_start_that_fails(
 ) -> None:
     handle = warm.start(spec(tmp_path), box)
     handle._host.send_signal(signal.SIGSTOP)
-    try:
-        with pytest.raises(BlockingIOError):
-            for _ in range(100_000):
-                warm.start(spec(tmp_path), box)
-    finally:
-        handle._host.send_signal(signal.SIGCONT)
-        warm.close()
+
+    def order_without_end() -> None:
+        while True:
+            warm.start(spec(tmp_path), box)
+
+    with pytest.raises(BlockingIOError):
+        order_without_end()
+    handle._host.send_signal(signal.SIGCONT)
+    warm.close()
 
 
 def test_a_launcher_that_started_nothing_can_be_closed(warm: WarmLauncher) -> None:

@@ -219,7 +219,8 @@ def test_a_driver_that_looks_late_does_not_judge_otherwise(seen: View, later: fl
     assume(judgement is not None and judgement.outcome is not Verdict.TIMEOUT)
     late = dataclasses.replace(seen, now=seen.now + later)
     again = judge(late, LIMITS, LIMIT)
-    assert judgement is not None and again is not None
+    assert judgement is not None
+    assert again is not None
     assert (again.outcome, again.rank) == (judgement.outcome, judgement.rank)
 
 

@@ -234,10 +234,10 @@ def test_adopted_orphans_that_have_ended_are_reaped_and_own_children_are_not(sta
         processes.adopt_orphans()
         code = "import os; os.fork() or os._exit(0)"  # the child ends, and nobody has waited for it
         with open(os.devnull, "wb") as nowhere:
-            own = processes.start([sys.executable, "-c", code], dict(os.environ), nowhere, stdin=subprocess.DEVNULL)
+            command = [sys.executable, "-c", code]
+            own = processes.start(command, dict(os.environ), nowhere, stdin=subprocess.DEVNULL)
         def zombies():
-            states = [open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] for pid in processes.children(os.getpid())]
-            return states.count("Z")
+            return sum(processes.identify(pid) is None for pid in processes.children(os.getpid()))
         while zombies() < 2:
             time.sleep(0.01)
         processes.adopted()

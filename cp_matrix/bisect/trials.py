@@ -1,6 +1,6 @@
-"""Trials: exact lists of cases, each run in a fresh world, up to the first case that its world does not survive.
+"""Trials: exact lists of cases, each run in a world of its own as far as that world goes on.
 
-They run in a fleet (`cp_matrix.run.fleet`), as the cases of a run do; only what follows from an attempt differs.
+They run in a fleet (`cp_matrix.run.fleet`), as the cases of a run do; what follows from an attempt differs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
+from enum import StrEnum
 from itertools import dropwhile
 from pathlib import Path
 
@@ -37,7 +37,7 @@ class StoppedError(Exception):
     """Somebody asked to stop; all trials are being ended."""
 
 
-class Outcome(str, Enum):
+class Outcome(StrEnum):
     """What became of the last case of a list."""
 
     PASSED = "passed"

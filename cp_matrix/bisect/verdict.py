@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 from cp_matrix.bisect.evidence import Evidence
@@ -14,7 +14,7 @@ from cp_matrix.bisect.sequential import Tally
 from cp_matrix.errors import ExitCode
 
 
-class Cause(str, Enum):
+class Cause(StrEnum):
     """What a failure depends on."""
 
     #: On cases that ran before it in the same world.

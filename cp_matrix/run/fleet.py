@@ -171,7 +171,7 @@ class Fleet:
         for world in self.worlds:
             if world.phase is not Phase.ENDING:
                 world.handle.end()
-        while time.monotonic() - now < _END_WAIT and any([world.handle.left() for world in self.worlds]):
+        while time.monotonic() - now < _END_WAIT and any(world.handle.left() for world in self.worlds):
             time.sleep(_SHORTEST_REST)
         for world in self.worlds:
             world.box.remove()

@@ -20,7 +20,7 @@ class Handle(Protocol):
         ...
 
     def exits(self) -> Mapping[int, str]:
-        """How ranks ended, as far as that is known: ``SIGKILL``, ``exit code 3``, ``exit code 0 (os._exit)``."""
+        """How ranks ended, as far as that is known: ``SIGKILL``, ``exit code 3``, …"""
         ...
 
     def ended(self) -> str | None:

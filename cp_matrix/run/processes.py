@@ -209,7 +209,7 @@ def reap() -> None:
 
 
 def _children() -> Iterator[tuple[ProcessId, bool]]:
-    """The children of this process, and whether each is alive. Their numbers are theirs until they are reaped."""
+    """The children of this process, and whether each is alive; until it is reaped its number is its own."""
     for pid in children(os.getpid()):
         if (stat := _stat(pid)) is not None:
             yield ProcessId(pid, stat.start), not _has_ended(pid, stat)

@@ -69,7 +69,7 @@ class Order:
     """
 
     limit: Callable[[Case], float] = lambda case: case.timeout
-    import_path: Callable[[Case], tuple[str, ...]] = lambda case: ()
+    import_path: Callable[[Case], tuple[str, ...]] = lambda _: ()
     seconds: Mapping[str, float] = field(default_factory=dict)
 
     def kind(self, case: Case) -> WorldKind:

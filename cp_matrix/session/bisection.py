@@ -82,7 +82,7 @@ class Bisection:
         began = time.monotonic()
         self._prepare_folder()
         logs = self._folder / "logs"
-        order = Order(lambda case: self._timeout or case.timeout, lambda case: self._history.spec.import_path)
+        order = Order(lambda case: self._timeout or case.timeout, lambda _: self._history.spec.import_path)
         cache = Cache(self._folder / "trials.jsonl", resume=self._resume)
         with Progress() as progress:
             trials = Trials(

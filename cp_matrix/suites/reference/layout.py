@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 import torch
 
 
-class Layout(str, Enum):
+class Layout(StrEnum):
     """The order of a tensor's dimensions: batch, sequence, heads, head_dim; or tokens, heads, head_dim."""
 
     BSHD = "bshd"
