@@ -62,7 +62,7 @@ def test_the_reason_names_the_rank_and_the_signal(project: Project) -> None:
 
 def test_a_cold_world_whose_launcher_is_killed_is_replaced(project: Project) -> None:
     run = waiting(project, "--start", "cold")
-    os.kill(one_with(run, "torch.distributed.run"), signal.SIGKILL)
+    os.kill(one_with(run, "cp_matrix.worker.torchrun"), signal.SIGKILL)
     finished = run.finish()
     assert (finished.exit_code, finished.counts["passed"]) == (0, 3), finished.said
 
