@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import time
@@ -8,7 +10,7 @@ from pathlib import Path
 import pytest
 from hostile_cases import CASES
 
-from cp_matrix.mailbox import After, AfterFailure, Mailbox
+from cp_matrix.mailbox import After, AfterFailure, Mailbox, Order, WorldSpec
 from cp_matrix.record.results import RankResult
 from cp_matrix.worker.loop import SuiteError, load_suite, may_go_on
 
@@ -196,6 +198,52 @@ def test_leaks_are_told_in_text_that_can_be_stored(rank: Path) -> None:
 
 def test_a_message_left_unfinished_is_none_of_a_ranks(rank: Path) -> None:
     assert [path for path in (rank / "box").rglob("*") if path.name.startswith(".")] == []
+
+
+# A rank in a process of its own.
+
+
+def carried_out(folder: Path, import_path: Path) -> RankResult:
+    """What came of the only case of a world of one rank, whose suite is ``kernel:run``."""
+    spec = WorldSpec(
+        name="w0001",
+        world_size=1,
+        devices=("cpu",),
+        suite="kernel:run",
+        environment={},
+        seed=1,
+        collective_timeout=60.0,
+        logs=str(folder / "logs"),
+        logs_relative="logs",
+        start="cold",
+        import_path=(str(import_path),),
+        after_failure=AfterFailure.KEEP,
+    )
+    box = Mailbox.create(folder / "box", spec)
+    box.put_order(0, Order("t[1]"))
+    box.put_order(1, Order())
+    environment = {**os.environ, "RANK": "0", "CP_MATRIX_PARENT": str(os.getpid())}
+    command = [sys.executable, "-P", "-m", "cp_matrix.worker.loop", box.folder]
+    subprocess.run(command, check=True, env=environment, cwd=folder)
+    result = box.result(0, 0)
+    assert result is not None
+    return result
+
+
+def test_a_rank_imports_from_beside_its_matrix_first_and_from_the_current_folder_last(tmp_path: Path) -> None:
+    for name in ("old", "new", "here"):
+        (tmp_path / name).mkdir()
+    for name in ("old", "here"):
+        (tmp_path / name / "kernel.py").write_text(f"def run(params, context): raise ValueError('{name}')")
+    (tmp_path / "new" / "kernel.py").write_text("import helper; run = helper.run")
+    (tmp_path / "here" / "helper.py").write_text("def run(params, context): raise ValueError('helper')")
+    (tmp_path / "here" / "types.py").write_text("raise SystemExit('types of the current folder')")
+    said = []
+    for name in ("old", "new"):
+        error = carried_out(tmp_path / "here", tmp_path / name).error
+        said.append(error and error.message)
+        shutil.rmtree(tmp_path / "here" / "box")
+    assert said == ["old", "helper"]
 
 
 # Suites.
