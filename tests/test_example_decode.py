@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import junitparser
 import pytest
 import torch
-from worlds import Ranks, ranks
+from worlds import Ranks
 
 from cp_matrix.matrix.check import check
 from cp_matrix.matrix.load import load
@@ -25,12 +25,6 @@ import decode_attention  # noqa: E402
 BASE: Mapping[str, Any] = {
     "batch": 2, "heads": 2, "head_dim": 8, "cache": 16, "filled": 11, "dtype": "float32", "ranks": 2,
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[Ranks]:
-    with ranks(2) as world:
-        yield world
 
 
 def agrees(communicator: Communicator, params: Mapping[str, Any], rescaled: bool = True) -> bool:

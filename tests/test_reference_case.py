@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 import torch
-from worlds import Ranks, ranks
+from worlds import Ranks
 
 from cp_matrix.record.results import TensorError
 from cp_matrix.suites.reference import case, run_case
@@ -17,18 +17,6 @@ BASE: Mapping[str, Any] = {
     "window": None, "dtype": "float64", "qkv_format": "bshd", "padding": "unpadded", "cp_comm_type": "p2p",
 }  # fmt: skip
 FORMATS = [("bshd", "unpadded"), ("sbhd", "unpadded"), ("thd", "unpadded"), ("thd", "padded")]
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[Ranks]:
-    with ranks(2) as world:
-        yield world
-
-
-@pytest.fixture(scope="module")
-def four() -> Iterator[Ranks]:
-    with ranks(4) as world:
-        yield world
 
 
 def measured(communicator: Communicator, params: Mapping[str, Any]) -> list[TensorError]:

@@ -1,19 +1,10 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
 import torch
-from worlds import Ranks, ranks
+from worlds import Ranks
 
 from cp_matrix.suites.reference import exchange
 from cp_matrix.worker.context import Communicator
-
-
-@pytest.fixture(scope="module")
-def four() -> Iterator[Ranks]:
-    with ranks(4) as world:
-        yield world
 
 
 def own(communicator: Communicator, *shape: int) -> torch.Tensor:

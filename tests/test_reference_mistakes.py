@@ -6,13 +6,13 @@ call at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import torch
-from worlds import Ranks, ranks
+from worlds import Worlds
 
 from cp_matrix.matrix.load import load
 from cp_matrix.plan.plan import make_plan
@@ -199,12 +199,6 @@ MISTAKES = [
 
 
 @pytest.fixture(scope="module")
-def worlds() -> Iterator[dict[int, Ranks]]:
-    with ranks(2) as two, ranks(4) as four:
-        yield {2: two, 4: four}
-
-
-@pytest.fixture(scope="module")
 def essential() -> dict[int, dict[str, Params]]:
     plan = make_plan([load(MATRIX)], {"max_world_size": 8}, essential=True)
     by_size: dict[int, dict[str, Params]] = {2: {}, 4: {}}
@@ -229,7 +223,7 @@ def failing(communicator: Communicator, cases: dict[str, Params], plant: Plant |
 @pytest.mark.parametrize(("size", "dtype"), [(2, "float32"), (4, "float32"), (4, "bfloat16")])
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.plant.__name__)
 def test_a_planted_mistake_fails_the_cases_it_spoils_and_no_others(
-    worlds: dict[int, Ranks],
+    worlds: Worlds,
     essential: dict[int, dict[str, Params]],
     mistake: Mistake,
     size: int,
@@ -250,6 +244,6 @@ def test_every_mistake_spoils_essential_cases(
 
 @pytest.mark.parametrize("size", [2, 4])
 def test_without_a_mistake_no_case_fails(
-    worlds: dict[int, Ranks], essential: dict[int, dict[str, Params]], size: int
+    worlds: Worlds, essential: dict[int, dict[str, Params]], size: int
 ) -> None:
     assert worlds[size].call(failing, essential[size], None) == [set()] * size

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import cpu_ring
@@ -10,7 +10,7 @@ from torch.distributed.tensor.experimental._context_parallel import _attention
 from torch.distributed.tensor.experimental._context_parallel._load_balancer import (
     _HeadTailLoadBalancer as Balancer,
 )
-from worlds import Ranks, ranks
+from worlds import Ranks
 
 from cp_matrix.record.results import TensorError
 from cp_matrix.suites.torch_native import case, run_case
@@ -21,18 +21,6 @@ BASE: Mapping[str, Any] = {
     "dtype": "bfloat16", "backend": "flash", "rotation": "alltoall", "sharding": "head_tail",
 }  # fmt: skip
 MASKS_AND_SHARDINGS = [("causal", "head_tail"), ("causal", "contiguous"), ("full", "contiguous")]
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[Ranks]:
-    with ranks(2) as world:
-        yield world
-
-
-@pytest.fixture(scope="module")
-def four() -> Iterator[Ranks]:
-    with ranks(4) as world:
-        yield world
 
 
 def measured(communicator: Communicator, params: Mapping[str, Any]) -> list[TensorError]:

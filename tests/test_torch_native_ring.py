@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,16 +8,10 @@ import torch.distributed.distributed_c10d as c10d
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.experimental._context_parallel import _attention
 from torch.nn import functional
-from worlds import Ranks, ranks
+from worlds import Ranks
 
 from cp_matrix.suites.torch_native import ring
 from cp_matrix.worker.context import Communicator
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[Ranks]:
-    with ranks(2) as world:
-        yield world
 
 
 def switches() -> tuple[Any, ...]:

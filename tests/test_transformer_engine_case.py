@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
@@ -18,12 +17,6 @@ from cp_matrix.suites.transformer_engine.problem import problem_of, scheme_of
 from cp_matrix.worker.context import Communicator, Context
 
 LAYOUTS = ["bshd", "sbhd", "thd"]
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[Ranks]:
-    with ranks(2) as world:
-        yield world
 
 
 def parallel_on_cpu(scheme: str, context: Context) -> Parallel:
