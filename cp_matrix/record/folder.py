@@ -105,11 +105,10 @@ class RunFolder(Consumer):
                 pass
         data = events.encode(event)
         try:
-            written = self._events.write(data)
+            while data:  # a disk that fills up takes a part; what is said of the rest is the reason
+                data = data[self._events.write(data) or 0 :]
         except OSError as error:
             raise self._lost(error) from error
-        if written != len(data):
-            raise self._lost(OSError(f"only {written} of {len(data)} bytes were written"))
 
     def _put_result(self, result: CaseResult) -> None:
         whole = msgspec.structs.replace(result, attempts=tuple(self._attempts.pop(result.case, ())))

@@ -21,6 +21,8 @@ def waiting(project: Project, *options: str) -> Running:
     arguments = ("run", "--plain", project.cases(*CASES), "--jobs", "1", "--batch-size", "all", *options)
     run = project.start(*arguments)
     run.wait_for_case("matrix[waits_once]")
+    # One rank has entered; what is killed before the first try is known would make the second one hang.
+    eventually((project.folder / "waited").exists, "the first try")
     return run
 
 
