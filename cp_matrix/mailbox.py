@@ -126,9 +126,21 @@ class ProcessId(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, pid: int) -> ProcessId:
-        """The process that has this number now; FileNotFoundError where there is none."""
+        """The process that has this number now. Raises ProcessLookupError where there is none."""
+        if (stat := process_stat(pid)) is None:
+            raise ProcessLookupError(pid)
+        return cls(pid, stat[1])
+
+
+def process_stat(pid: int) -> tuple[str, int] | None:
+    """The state of a process (``Z``: it has ended) and when it started; None where there is none. See proc(5)."""
+    try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-        return cls(pid, int(text[text.rindex(")") + 2 :].split()[19]))
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The name in parentheses may itself hold spaces and parentheses.
+    fields = text[text.rindex(")") + 2 :].split()
+    return fields[0], int(fields[19])
 
 
 class Ready(msgspec.Struct, frozen=True):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -330,6 +331,21 @@ def handle(box: Mailbox) -> Iterator[WarmHandle]:
 
 
 def test_a_rank_is_lost_once_its_process_has_ended(handle: WarmHandle, rank: subprocess.Popen[bytes]) -> None:
+    children = children_of(rank)
+    before = set(handle.lost())
+    rank.kill()
+    eventually(lambda: set(handle.lost()) == {1})
+    processes.kill(children)
+    assert before == set()
+
+
+def test_a_rank_is_lost_also_where_the_system_has_no_process_descriptors(
+    handle: WarmHandle, rank: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_descriptors(pid: int) -> int:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(os, "pidfd_open", no_descriptors)
     children = children_of(rank)
     before = set(handle.lost())
     rank.kill()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -115,6 +116,21 @@ def test_a_name_with_spaces_and_parentheses_does_not_confuse(start: Start) -> No
     process.stdout.readline()
     fields = Path(f"/proc/{process.pid}/stat").read_bytes().rpartition(b")")[2].split()
     assert processes.identify(process.pid) == ProcessId(process.pid, int(fields[19]))
+
+
+def no_descriptors(pid: int) -> int:
+    raise OSError(errno.ENOSYS, "Function not implemented")
+
+
+def test_where_the_system_has_no_descriptors_processes_are_known_by_number_and_start(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "pidfd_open", no_descriptors)
+    process = start(SLEEP)
+    one = identity(process.pid)
+    other = ProcessId(one.pid, one.start - 1)
+    assert (processes.descriptor(one), processes.send(other, signal.SIGKILL)) == (None, False)
+    assert (processes.send(one, signal.SIGKILL), process.wait()) == (True, -signal.SIGKILL)
 
 
 # What belongs to a process.
@@ -294,7 +310,8 @@ def test_a_signal_reaches_the_process_it_is_meant_for(start: Start) -> None:
 
 def test_a_descriptor_tells_the_end_of_its_process_and_of_no_later_one(start: Start) -> None:
     process = start("input()")
-    assert processes.descriptor(ProcessId(process.pid, 1)) is None
+    with pytest.raises(ProcessLookupError):
+        processes.descriptor(ProcessId(process.pid, 1))
     opened = processes.descriptor(identity(process.pid))
     assert opened is not None
     before = select.select([opened], [], [], 0)[0]

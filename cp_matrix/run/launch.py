@@ -92,6 +92,7 @@ class LocalHandle:
         self._ranks: dict[int, ProcessId] = {}
         self._lost: set[int] = set()
         self._descriptors: dict[int, int] = {}
+        self._undescribed: set[int] = set()
         self._poll = select.poll()
         self._ending: set[ProcessId] = set()
 
@@ -101,6 +102,9 @@ class LocalHandle:
         if self._descriptors:
             for descriptor, _ in self._poll.poll(0):
                 self._forget(self._descriptors[descriptor])
+        for rank in self._undescribed - self._lost:
+            if not processes.is_alive(self._ranks[rank]):
+                self._lost.add(rank)
         return self._lost
 
     def exits(self) -> Mapping[int, str]:
@@ -149,12 +153,20 @@ class LocalHandle:
                 continue
             with contextlib.suppress(UnreadableMessageError):  # it can still be ended by its run's mark
                 if (process := self._box.pid(rank)) is not None:
-                    self._ranks[rank] = process
-                    if (descriptor := processes.descriptor(process)) is None:
-                        self._lost.add(rank)
-                    else:
-                        self._descriptors[descriptor] = rank
-                        self._poll.register(descriptor, select.POLLIN)
+                    self._meet(rank, process)
+
+    def _meet(self, rank: int, process: ProcessId) -> None:
+        self._ranks[rank] = process
+        try:
+            descriptor = processes.descriptor(process)
+        except ProcessLookupError:
+            self._lost.add(rank)
+            return
+        if descriptor is None:
+            self._undescribed.add(rank)
+        else:
+            self._descriptors[descriptor] = rank
+            self._poll.register(descriptor, select.POLLIN)
 
     def _forget(self, rank: int) -> None:
         """Note that a rank is gone, and let go of its descriptor."""

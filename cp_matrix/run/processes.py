@@ -16,11 +16,10 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from cp_matrix.mailbox import PARENT_VARIABLE, ProcessId
+from cp_matrix.mailbox import PARENT_VARIABLE, ProcessId, process_stat
 
 #: How long trackers of multiprocessing may take to remove what others left, in seconds.
 _TRACKERS_WAIT = 3.0
@@ -36,35 +35,21 @@ _next_reap = 0.0
 MARK_VARIABLE = "CP_MATRIX_RUN"
 
 
-@dataclass(frozen=True)
-class _Stat:
-    state: str
-    start: int
-
-
-def _stat(pid: int) -> _Stat | None:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    # The name in parentheses may itself hold spaces and parentheses.
-    fields = text[text.rindex(")") + 2 :].split()
-    return _Stat(fields[0], int(fields[19]))
-
-
 def identify(pid: int) -> ProcessId | None:
     """The living process with this number; None where there is none, or only a zombie."""
-    stat = _stat(pid)
-    return None if stat is None or _has_ended(pid, stat) else ProcessId(pid, stat.start)
+    stat = process_stat(pid)
+    return None if stat is None or _has_ended(pid, stat[0]) else ProcessId(pid, stat[1])
 
 
-def _has_ended(pid: int, stat: _Stat) -> bool:
+def _has_ended(pid: int, state: str) -> bool:
     """Whether nothing of a process runs any more: its first thread may have ended before the others."""
-    if stat.state not in "ZX":
+    if state not in "ZX":
         return False
     try:
-        opened = os.pidfd_open(pid)
+        opened = _open(pid)
     except ProcessLookupError:
+        return True
+    if opened is None:
         return True
     try:
         poll = select.poll()
@@ -74,35 +59,53 @@ def _has_ended(pid: int, stat: _Stat) -> bool:
         os.close(opened)
 
 
+def _open(pid: int) -> int | None:
+    """A process descriptor; None where the system has none (an old kernel, a sandbox, a filter of calls).
+
+    Raises:
+        ProcessLookupError: there is no such process.
+    """
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        raise
+    except OSError:
+        return None
+
+
 def is_alive(process: ProcessId) -> bool:
     """Whether this very process (not a later one with its number) exists and is no zombie."""
     return identify(process.pid) == process
 
 
 def descriptor(process: ProcessId) -> int | None:
-    """A process descriptor (``pidfd_open``), readable once the process has ended; None if it has."""
-    try:
-        opened = os.pidfd_open(process.pid)
-    except ProcessLookupError:
-        return None
+    """A process descriptor, readable once the process has ended; None where the system has none.
+
+    Raises:
+        ProcessLookupError: it has ended.
+    """
+    opened = _open(process.pid)
     # Looked at after it was opened: the number cannot have changed its owner since.
     if is_alive(process):
         return opened
-    os.close(opened)
-    return None
+    if opened is not None:
+        os.close(opened)
+    raise ProcessLookupError(process.pid)
 
 
 def send(process: ProcessId, number: signal.Signals) -> bool:
     """Send a signal to this very process; whether it was there to get it."""
-    opened = descriptor(process)
-    if opened is None:
-        return False
     try:
-        signal.pidfd_send_signal(opened, number)
+        opened = descriptor(process)
+        if opened is None:
+            os.kill(process.pid, number)
+            return True
+        try:
+            signal.pidfd_send_signal(opened, number)
+        finally:
+            os.close(opened)
     except ProcessLookupError:
         return False
-    finally:
-        os.close(opened)
     return True
 
 
@@ -170,8 +173,8 @@ def start(
         env={**environment, PARENT_VARIABLE: str(os.getpid())},
     )
     # Nobody has waited for it, so the number is still its own, even if it has ended.
-    if _own is not None and (stat := _stat(process.pid)) is not None:
-        _own.add(ProcessId(process.pid, stat.start))
+    if _own is not None:
+        _own.add(ProcessId.of(process.pid))
     return process
 
 
@@ -211,8 +214,8 @@ def reap() -> None:
 def _children() -> Iterator[tuple[ProcessId, bool]]:
     """The children of this process, and whether each is alive; until it is reaped its number is its own."""
     for pid in children(os.getpid()):
-        if (stat := _stat(pid)) is not None:
-            yield ProcessId(pid, stat.start), not _has_ended(pid, stat)
+        if (stat := process_stat(pid)) is not None:
+            yield ProcessId(pid, stat[1]), not _has_ended(pid, stat[0])
 
 
 def sweep(mark: str, *, timeout: float = 10.0) -> list[ProcessId]:

@@ -3,37 +3,32 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import select
+import time
 
-from cp_matrix.mailbox import Mailbox, ProcessId, UnreadableMessageError
+from cp_matrix.mailbox import Mailbox, ProcessId, UnreadableMessageError, process_stat
 
-#: Milliseconds: a process's connections are closed a moment before it counts as ended.
-_WAIT = 50
+#: Seconds, and between two looks: a process's connections are closed a moment before it counts as ended.
+_WAIT, _PAUSE = 0.05, 0.002
 
 
 def peers_gone(box: Mailbox, rank: int, world_size: int) -> tuple[int, ...]:
     """The ranks whose processes have ended, after a moment's wait for the first of them to do so.
 
-    Empty where that cannot be found out.
+    Those that have not said which process they are do not count.
     """
-    gone: set[int] = set()
-    watched: dict[int, int] = {}
-    poll = select.poll()
-    with contextlib.suppress(OSError, UnreadableMessageError), contextlib.ExitStack() as opened:
-        for peer in range(world_size):
-            if peer == rank or (process := box.pid(peer)) is None:
-                continue
-            try:
-                descriptor = os.pidfd_open(process.pid)
-                opened.callback(os.close, descriptor)
-                same = ProcessId.of(process.pid) == process
-            except (ProcessLookupError, FileNotFoundError):
-                same = False
-            if same:
-                watched[descriptor] = peer
-                poll.register(descriptor, select.POLLIN)
-            else:
-                gone.add(peer)
-        gone.update(watched[descriptor] for descriptor, _ in poll.poll(0 if gone else _WAIT))
-    return tuple(sorted(gone))
+    peers: dict[int, ProcessId] = {}
+    for peer in set(range(world_size)) - {rank}:
+        with contextlib.suppress(UnreadableMessageError):
+            if (process := box.pid(peer)) is not None:
+                peers[peer] = process
+    deadline = time.monotonic() + _WAIT
+    while True:
+        gone = tuple(sorted(peer for peer, process in peers.items() if not _is_there(process)))
+        if gone or not peers or time.monotonic() >= deadline:
+            return gone
+        time.sleep(_PAUSE)
+
+
+def _is_there(process: ProcessId) -> bool:
+    stat = process_stat(process.pid)
+    return stat is not None and stat[0] not in "ZX" and stat[1] == process.start
