@@ -133,7 +133,7 @@ class ProcessId(msgspec.Struct, frozen=True):
 
 
 def process_stat(pid: int) -> tuple[str, int] | None:
-    """The state of a process (``Z``: it has ended) and when it started; None where there is none. See proc(5)."""
+    """A process's state (``Z``: it has ended) and when it started, see proc(5); None where there is none."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
