@@ -98,6 +98,14 @@ def test_ranks_carry_the_mark_of_their_run_and_of_no_other() -> None:
     assert environment[processes.MARK_VARIABLE] == "inner"
 
 
+def test_ranks_find_the_package_that_the_driver_runs_also_where_it_is_not_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(launch.cp_matrix, "__file__", "/checkout/cp_matrix/__init__.py")
+    environment = rank_environment({"PYTHONPATH": "/other"}, {}, "run-1")
+    assert environment["PYTHONPATH"] == "/checkout:/other"
+
+
 # Cold.
 
 

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+import cp_matrix
 from cp_matrix.mailbox import (
     PRELOAD_VARIABLE,
     STACKS_SIGNAL,
@@ -24,7 +25,7 @@ from cp_matrix.mailbox import (
     UnreadableMessageError,
     WorldSpec,
 )
-from cp_matrix.run import processes, scratch
+from cp_matrix.run import libraries, processes, scratch
 
 #: Everything torch is told to keep on the loopback interface; see SECURITY.md for what is left.
 LOOPBACK = {
@@ -71,6 +72,10 @@ def rank_environment(inherited: Mapping[str, str], declared: Mapping[str, str], 
     """
     environment = {name: value for name, value in inherited.items() if name not in _RANK_VARIABLES}
     environment.setdefault("OMP_NUM_THREADS", "1")
+    if not libraries.is_installed(cp_matrix.__file__):
+        # It was found in the folder in which the person works, where ranks do not look first.
+        here = [str(Path(cp_matrix.__file__).parents[1]), environment.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, here))
     return environment | LOOPBACK | {processes.MARK_VARIABLE: mark} | dict(declared)
 
 

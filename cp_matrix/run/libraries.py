@@ -69,6 +69,12 @@ def find(name: str, import_path: Sequence[str]) -> list[ModuleSpec]:
     return specs
 
 
+def is_installed(file: str) -> bool:
+    """Whether a process that is started with ``python -P`` finds this very file of ours as its own."""
+    found = PathFinder.find_spec("cp_matrix", _usual_path())
+    return found is not None and found.origin == file
+
+
 def _usual_path() -> list[str]:
     """The import path of a process that is started with ``python -P``."""
     folders = [folder for folder in sys.path if folder]
