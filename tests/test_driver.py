@@ -157,6 +157,13 @@ def test_a_crashed_case_is_tried_again_alone_and_a_pass_is_flaky(play: Play) -> 
     assert (shared, run.verdicts["a"], run.results["a"].flaky) == (["a"], "passed", True)
 
 
+def test_a_crashed_case_is_tried_again_before_what_is_left(play: Play) -> None:
+    run = play("abcd", ScriptedWorlds(cases=acts(a="crash", b="crash")))
+    assert [(name, attempt) for _, name, attempt in begun(run)] == [
+        *[("a", 1), ("a", 2), ("b", 1), ("b", 2), ("c", 1), ("d", 1)]
+    ]
+
+
 def test_a_case_is_tried_again_no_more_often_than_asked(play: Play) -> None:
     script = {("t[a]", attempt): "crash" for attempt in range(1, 9)}
     run = play("a", ScriptedWorlds(cases=script), rules=Rules(retries=3))

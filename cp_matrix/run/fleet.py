@@ -310,15 +310,17 @@ class Fleet:
 
     def _close_case(self, world: World, judgement: policy.Judgement, view: policy.View, now: float) -> None:
         work, attempt = world.close_case(judgement, view)
-        goes_on = not judgement.replace
-        wanted = self._client.attempted(world, work, attempt, goes_on)
-        if not wanted:
+        if judgement.replace:
+            # First of all what it had not begun goes back, so that a retry comes before that.
+            if world.phase is not Phase.ENDING:
+                self._end(world, judgement.replace, now)
+            self._client.attempted(world, work, attempt, goes_on=False)
+        elif self._client.attempted(world, work, attempt, goes_on=True):
+            self._feed(world)
+        else:
             world.works.clear()
             world.batch.works.clear()
-        if world.phase is not Phase.ENDING and not (goes_on and wanted):
-            self._end(world, judgement.replace, now)
-        elif goes_on:
-            self._feed(world)
+            self._end(world, "", now)
 
     # Ending.
 
