@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -68,7 +69,7 @@ def _explained(planned: PlannedCase, chosen: Chosen) -> Explained:
     why = explain(chosen.matrices, case, chosen.machine, chosen.answers)
     devices = _devices(case.world_size, chosen.facts)
     path = next(str(matrix.path) for matrix in chosen.matrices if matrix.name == case.matrix)
-    return Explained(planned, why, devices, chosen.command(case.id), path)
+    return Explained(planned, why, devices, shlex.join(chosen.rerun(case.id)), path)
 
 
 def _devices(world_size: int, facts: Mapping[str, Any]) -> tuple[str, ...]:

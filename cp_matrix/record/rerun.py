@@ -41,7 +41,7 @@ def recorded_rerun(folder: Path) -> Rerun:
         RunFolderError: ``environment.json`` cannot be read.
     """
     try:
-        return msgspec.convert(recorded_environment(folder).get("alone", {}), Rerun)
+        return msgspec.convert(recorded_environment(folder).get("rerun", {}), Rerun)
     except msgspec.ValidationError:
         return Rerun()
 

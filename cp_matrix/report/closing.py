@@ -19,7 +19,7 @@ from cp_matrix.report.printable import first_line, printable
 
 #: Makes the command line that runs one case alone, from its id or hash.
 Command = Callable[[str], Sequence[str]]
-_ALONE = Rerun()
+_RERUN = Rerun()
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def settled(counts: Counter[Verdict | None]) -> Counter[Verdict]:
 
 
 def concluded(
-    result: CaseResult, attempts: Sequence[Attempt], command: Command = _ALONE, folder: Path | None = None
+    result: CaseResult, attempts: Sequence[Attempt], command: Command = _RERUN, folder: Path | None = None
 ) -> Concluded:
     """What is told of one case; see `close` for ``command`` and ``folder``."""
     attempt = deciding(result, attempts)
@@ -138,7 +138,7 @@ def concluded(
     )
 
 
-def close(record: RunRecord, command: Command = _ALONE, folder: Path | None = None) -> Closing:
+def close(record: RunRecord, command: Command = _RERUN, folder: Path | None = None) -> Closing:
     """Put together what is known of a run.
 
     Args:

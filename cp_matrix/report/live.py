@@ -49,7 +49,7 @@ class LiveConsole(Consumer):
         self._record = record
         self._console = console
         self._clock = clock
-        self._pace = Eta(len(record.plan.runnable))
+        self._eta = Eta(len(record.plan.runnable))
         self._asides = Notices()
         self._rows: list[_Row] = []
         self._flaky = 0
@@ -67,7 +67,7 @@ class LiveConsole(Consumer):
 
     def on_event(self, event: events.Event) -> None:
         """Print what should stay above the view; the record has the event already."""
-        self._pace.apply(event)
+        self._eta.apply(event)
         match event:
             case events.RunStarted():
                 self._say(opening(self._record), "bold")
@@ -129,7 +129,7 @@ class LiveConsole(Consumer):
         total, results = len(self._record.plan.runnable), self._record.results
         done = min(len(results), total)
         begun = self._record.started.time if self._record.started else now
-        left = self._pace.left(now)
+        left = self._eta.left(now)
         before = f" {done:>{len(str(total))}}/{total} "
         after = f" {100 * done // total if total else 100:>3}%  {whole(now - begun)}"
         after += f", {whole(left)} left" if left is not None and left >= 1 else ""

@@ -67,7 +67,7 @@ class Session:
             self._record,
             self._console,
             self._junit,
-            SummaryWriter(self._record, self._folder.path, chosen.alone),
+            SummaryWriter(self._record, self._folder.path, chosen.rerun),
             durations,
         ]
         shared = ranks_per_gpu(chosen)
@@ -142,7 +142,7 @@ class Session:
 
     def _show_closing(self) -> None:
         folder = typed_here(self._folder.path)
-        closing = close(self._record, self._chosen.alone, folder)
+        closing = close(self._record, self._chosen.rerun, folder)
         self._console.show(lines_of(closing, folder=folder, width=self._console.width))
 
 
@@ -165,7 +165,7 @@ def _environment(chosen: Chosen) -> dict[str, object]:
         "cp_matrix": __version__,
         "command": sys.argv,
         "directory": str(Path.cwd()),
-        "alone": msgspec.to_builtins(chosen.alone),
+        "rerun": msgspec.to_builtins(chosen.rerun),
         "python": platform.python_version(),
         "executable": sys.executable,
         "matrices": {matrix.name: str(matrix.path) for matrix in chosen.matrices},
