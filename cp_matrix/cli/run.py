@@ -127,46 +127,40 @@ def command(
     MATRIX is the name of a shipped matrix or a path (default: the shipped ones); every other word is a
     case's id, a beginning of ids, or a short hash.
     """
-    from cp_matrix.mailbox import AfterFailure, Isolation
-    from cp_matrix.run.options import Options
+    from cp_matrix.mailbox import AfterFailure, Isolation, WorldSpec
+    from cp_matrix.run.fleet import Settings
     from cp_matrix.run.policy import Limits, Rules
     from cp_matrix.session.coverage import check_coverage
     from cp_matrix.session.session import Session
-    from cp_matrix.session.suites import check_suite, import_paths
+    from cp_matrix.session.suites import check_suite
 
     if request.profile is not None:
         raise UsageError("--profile is for planning", hint="Cases run on this machine only: cp-matrix plan.")
-    began = time.monotonic()
-    arranged = arrange(request, ordering, out)
-    chosen, spec = arranged.chosen, arranged.spec
-    folders = arranged.import_path or import_paths(chosen)
-    if spec is not None:
-        seed = seed if _was_typed("seed") else spec.seed
-        isolation = isolation if _was_typed("isolation") else spec.isolation.value
-    for (_, suite), places in sorted(folders.items()):
-        check_suite(suite, places)
-    check_coverage(chosen.plan, expect, min_run)
-    options = Options(
-        batch_size=batch_size,
-        start=start,
-        jobs=jobs,
-        maxfail=maxfail or (1 if ordering.until_fail else None),
-        rules=Rules(retries, confirm),
-        limits=Limits(grace=grace),
-        timeout=timeout,
-        start_timeout=start_timeout,
-        seed=seed,
-        import_path=folders,
-        isolation=Isolation(isolation),
-        after_failure=AfterFailure(after_failure),
-    )
     while True:
-        session = Session(arranged, options, out, junit, plain=plain, began=began)
-        status = session.carry_out(flaky_fails=flaky == "fail", min_run=min_run)
-        if status or not ordering.loops:
-            return status
         began = time.monotonic()
         arranged = arrange(request, ordering, out)
+        if (replayed := arranged.spec) is not None:
+            seed = seed if _was_typed("seed") else replayed.seed
+            isolation = isolation if _was_typed("isolation") else replayed.isolation.value
+        for (_, suite), folders in sorted(arranged.import_path.items()):
+            check_suite(suite, folders)
+        check_coverage(arranged.chosen.plan, expect, min_run)
+        spec = WorldSpec.template(seed, Isolation(isolation), AfterFailure(after_failure))
+        session = Session(
+            arranged,
+            Settings(spec, start, jobs, start_timeout, Limits(grace=grace)),
+            Rules(retries, confirm),
+            out,
+            junit,
+            batch_size=batch_size,
+            timeout=timeout,
+            maxfail=maxfail or (1 if ordering.until_fail else None),
+            plain=plain,
+            began=began,
+        )
+        status = session.carry_out(flaky_fails=flaky == "fail")
+        if status or not ordering.loops:
+            return status
 
 
 def _was_typed(option: str) -> bool:
