@@ -7,13 +7,14 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
 from cp_matrix.cli.options import selection_options
-from cp_matrix.cli.tables import Column, Table, show
+from cp_matrix.cli.tables import show
 from cp_matrix.cli.values import BATCH_SIZE
 from cp_matrix.matrix.case import id_suffix
 from cp_matrix.plan.plan import Plan, PlannedCase, Skip
@@ -45,8 +46,7 @@ def list_command(request: Request, everything: bool, with_hash: bool, as_json: b
         line = f"{planned.case.hash}  " if with_hash else ""
         line += printable(planned.case.id)
         if planned.skip is not None:
-            verdict = "unknown" if planned.skip.unknown else "skipped"
-            line += f"\t{verdict}: {planned.skip.rule}: {printable(planned.skip.reason)}"
+            line += f"\t{printable(skip_line(planned.skip))}"
         # Not click.echo, which flushes each of perhaps 50,000 lines.
         sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
@@ -105,36 +105,20 @@ def plan_command(request: Request, batch_size: float, against: Path | None, as_j
     for note in facts.get("notes", ()):
         click.echo(printable(f"note: {note}"))
     show(
-        [
-            Table(
-                "Tests",
-                (*(Column(name, True) for name in counted), Column("test")),
-                tuple(
-                    (*(str(row[name]) for name in counted), f"{row['test']}{id_suffix(row['variant'])}")
-                    for row in tests
-                ),
-            ),
-            *(
-                Table(
-                    title,
-                    (Column("cases", True), Column("rule"), Column("reason")),
-                    tuple(
-                        (str(row["cases"]), row["rule"], row["reason"])
-                        for row in reasons
-                        if row["unknown"] is unknown_ones
-                    ),
-                )
-                for title, unknown_ones in (("Skipped", False), ("Unknown, and not run", True))
-            ),
-            Table(
-                f"Worlds (--batch-size {_spelt(batch_size)})",
-                (Column("ranks", True), Column("cases", True), Column("worlds", True), Column("suite")),
-                tuple(
-                    (str(row["world_size"]), str(row["cases"]), str(row["worlds"]), _suite(row))
-                    for row in worlds
-                ),
-            ),
-        ]
+        "Tests",
+        (*counted, "test"),
+        ((*(row[name] for name in counted), f"{row['test']}{id_suffix(row['variant'])}") for row in tests),
+    )
+    for title, unknown_ones in (("Skipped", False), ("Unknown, and not run", True)):
+        show(
+            title,
+            ("cases", "rule", "reason"),
+            ((row["cases"], row["rule"], row["reason"]) for row in reasons if row["unknown"] is unknown_ones),
+        )
+    show(
+        f"Worlds (--batch-size {_spelt(batch_size)})",
+        ("ranks", "cases", "worlds", "suite"),
+        ((row["world_size"], row["cases"], row["worlds"], _suite(row)) for row in worlds),
     )
 
 
@@ -173,10 +157,7 @@ def _by_test(chosen: Chosen) -> list[dict[str, Any]]:
 def _by_reason(chosen: Chosen) -> list[dict[str, Any]]:
     """Counts by rule and reason, the most frequent first."""
     counts = Counter(skip for skip in chosen.plan.skips if skip is not None)
-    return [
-        {"rule": skip.rule, "reason": skip.reason, "unknown": skip.unknown, "cases": count}
-        for skip, count in counts.most_common()
-    ]
+    return [{**asdict(skip), "cases": count} for skip, count in counts.most_common()]
 
 
 def _by_world(chosen: Chosen, batch_size: float) -> list[dict[str, Any]]:
@@ -232,10 +213,10 @@ def _case_as_dict(planned: PlannedCase) -> dict[str, Any]:
         "world_size": case.world_size,
         "timeout": case.timeout,
         "environment": dict(case.environment),
-        "skip": None if planned.skip is None else skip_as_dict(planned.skip),
+        "skip": None if planned.skip is None else asdict(planned.skip),
     }
 
 
-def skip_as_dict(skip: Skip) -> dict[str, Any]:
-    """A reason as the JSON outputs have it."""
-    return {"rule": skip.rule, "reason": skip.reason, "unknown": skip.unknown}
+def skip_line(skip: Skip) -> str:
+    """What is said of a case that does not run."""
+    return f"{'unknown' if skip.unknown else 'skipped'}: {skip.rule}: {skip.reason}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 from cp_matrix.matrix.decide import Skip
@@ -20,7 +20,7 @@ _OF_NO_WEIGHT = frozenset({"hostname", "notes", "gpus"})
 NOT_TOLD = "unknown"
 
 
-class Kind(Enum):
+class Kind(StrEnum):
     """How a case fares on the second machine as compared with the first; in the order of reports."""
 
     APPEARS = "appears"
