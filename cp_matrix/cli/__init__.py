@@ -75,7 +75,11 @@ class LazyGroup(click.Group):
 
 @click.group(
     cls=LazyGroup,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+        "show_default": True,
+    },
     no_args_is_help=True,
 )
 @click.version_option(__version__, prog_name="cp-matrix", message="%(prog)s %(version)s")

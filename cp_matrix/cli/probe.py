@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from cp_matrix.cli.tables import show, spelt
-from cp_matrix.cli.values import RANKS_PER_GPU, OutputFile
+from cp_matrix.cli.values import DEVICES, RANKS_PER_GPU, OutputFile, choice
 from cp_matrix.facts.probe import Device
 from cp_matrix.facts.query import Remembered
 from cp_matrix.matrix import find
@@ -33,8 +33,8 @@ Given = Mapping[Question, "Answer | QueryFailedError"]
     metavar="FILE",
     help="Save it all as a profile, for cp-matrix plan --profile FILE.",
 )
-@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
-@click.option("--ranks-per-gpu", type=RANKS_PER_GPU, default="auto", show_default=True, metavar="N|auto")
+@choice("--device", DEVICES)
+@click.option("--ranks-per-gpu", type=RANKS_PER_GPU, default="auto", metavar="N|auto")
 @click.option("--json", "as_json", is_flag=True, help="Print the facts and answers as JSON.")
 def command(
     words: tuple[str, ...],
