@@ -60,12 +60,14 @@ class RunFolder(Consumer):
         """
         name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
         path = reports.absolute() / name
-        if not _is_text(path):
+        try:
+            str(path).encode()
+        except UnicodeEncodeError as error:
             raise RunFolderError(
                 "the path of the run folder is no UTF-8 text, which its records have to be",
                 where=os.fsencode(path).decode(errors="backslashreplace"),
                 hint="Name another folder with --out DIR.",
-            )
+            ) from error
         latest = reports.absolute() / "latest"
         if latest.is_dir() and not latest.is_symlink():
             raise RunFolderError(
@@ -137,22 +139,8 @@ class RunFolder(Consumer):
             hint="The run was ended; what had no verdict was not run. Make room, or name another --out DIR.",
         )
 
-    def logs_of(self, world: str) -> Path:
-        """The folder of a world's logs, made on first use."""
-        path = self.path / "logs" / world
-        path.mkdir(parents=True, exist_ok=True)
-        return path
-
     def close(self) -> None:
         self._events.close()
-
-
-def _is_text(path: Path) -> bool:
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _point_latest(reports: Path, name: str) -> None:

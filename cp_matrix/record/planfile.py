@@ -6,7 +6,6 @@ values, table fields, reasons) is written once and named by its index.
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
@@ -17,6 +16,7 @@ from typing import Any, Union
 import msgspec
 
 from cp_matrix.errors import RunFolderError
+from cp_matrix.mailbox import write_atomically
 from cp_matrix.matrix.case import Case, Scalar, Value, id_suffix
 from cp_matrix.matrix.decide import Decisions, Skip
 from cp_matrix.matrix.expand import typed
@@ -69,13 +69,7 @@ def dump(plan: Plan, path: Path) -> None:
     else:
         for _, neighbours in groupby(plan.cases, _shared):
             writer.cases(list(neighbours))
-    content = writer.content()
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_atomically(path, writer.content())
 
 
 def load_plan(path: Path) -> Plan:

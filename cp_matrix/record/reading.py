@@ -30,12 +30,8 @@ def resolve(name: str, reports: Path = REPORTS) -> Path:
             return candidate
     if name != "latest" and Path(name).is_dir():
         raise RunFolderError("no run folder: it has no plan.json", where=name)
-    runs = (
-        sorted((path.parent.name for path in reports.glob("*/plan.json")), reverse=True)
-        if reports.is_dir()
-        else []
-    )
-    known = [run for run in runs if run != "latest"]
+    found = {path.parent.name for path in reports.glob("*/plan.json")}
+    known = sorted(found - {"latest"}, reverse=True)
     hint = f"Runs in {reports}: {', '.join(known[:5])}." if known else f"There are no runs in {reports}."
     raise RunFolderError(f"no run {name!r}", hint=hint)
 
