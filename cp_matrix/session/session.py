@@ -36,7 +36,7 @@ from cp_matrix.session.choose import Chosen
 from cp_matrix.session.exit_status import exit_status, is_running
 from cp_matrix.session.order import Arranged
 from cp_matrix.session.places import ranks_per_gpu, slots_for
-from cp_matrix.session.recorded import typed_here
+from cp_matrix.session.recorded import VARIABLES, typed_here
 
 
 class Session:
@@ -166,7 +166,6 @@ def _write_first(junit: JUnitWriter) -> None:
 
 
 def _environment(chosen: Chosen) -> dict[str, object]:
-    prefixes = ("CUDA_", "CUDNN_", "NCCL_", "NVTE_", "TORCH", "PYTORCH_", "GLOO_", "OMP_", "LD_")
     return {
         "cp_matrix": __version__,
         "command": sys.argv,
@@ -177,6 +176,6 @@ def _environment(chosen: Chosen) -> dict[str, object]:
         "matrices": {matrix.name: str(matrix.path) for matrix in chosen.matrices},
         "facts": dict(chosen.facts),
         "environment": {
-            name: value for name, value in sorted(os.environ.items()) if name.startswith(prefixes)
+            name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLES)
         },
     }
