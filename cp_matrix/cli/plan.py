@@ -17,7 +17,8 @@ from cp_matrix.cli.options import selection_options
 from cp_matrix.cli.tables import show
 from cp_matrix.cli.values import EXISTING_FILE, batch_size_option
 from cp_matrix.matrix.case import id_suffix
-from cp_matrix.plan.plan import PlannedCase, Skip
+from cp_matrix.matrix.decide import Skip
+from cp_matrix.plan.plan import PlannedCase
 from cp_matrix.report.phrases import several
 from cp_matrix.report.printable import printable
 from cp_matrix.run.queue import Queue

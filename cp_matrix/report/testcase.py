@@ -17,7 +17,7 @@ from xml.sax.saxutils import escape
 import junit_xml
 
 from cp_matrix.matrix.case import Case
-from cp_matrix.plan.plan import Skip
+from cp_matrix.matrix.decide import Skip
 from cp_matrix.record.results import Attempt, CaseResult, Verdict
 from cp_matrix.report import details
 from cp_matrix.report.excerpt import excerpt, log_of
