@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -22,7 +23,7 @@ from cp_matrix.record import events
 from cp_matrix.record.consumer import Consumer
 from cp_matrix.record.fold import RunRecord
 from cp_matrix.record.reading import environment_as_text
-from cp_matrix.record.results import CaseResult
+from cp_matrix.record.results import CaseResult, Verdict
 from cp_matrix.report.testcase import (
     FAILED_LIMIT,
     Rendered,
@@ -141,14 +142,11 @@ class JUnitWriter(Consumer):
             why = no_verdict if result is None else ""
             kept = self._kept.get(case.id)
             if kept is None or kept.result is not result or (kept.attempts, kept.why) != (attempts, why):
-                self._keep(case, _Kept(result, attempts, why, self._render(case, result, why)))
+                rendered = self._render(case, result, why)
+                self._size += len(rendered.xml) - (0 if kept is None else len(kept.rendered.xml))
+                self._kept[case.id] = _Kept(result, attempts, why, rendered)
                 self._stale = True
         return self._stale
-
-    def _keep(self, case: Case, kept: _Kept) -> None:
-        before = self._kept.get(case.id)
-        self._size += len(kept.rendered.xml) - (len(before.rendered.xml) if before is not None else 0)
-        self._kept[case.id] = kept
 
     def _render(self, case: Case, result: CaseResult | None, why: str) -> Rendered:
         attempts = self.record.attempts_of(case.id)
@@ -232,11 +230,14 @@ def _arrange(record: RunRecord) -> list[_Suite]:
 
 def _set_counts(element: ElementTree.Element, name: str, cases: Sequence[Rendered], skipped: int) -> None:
     """What an element says of these cases, and of as many more that a rule skips."""
+    verdicts = Counter(case.verdict for case in cases)
+    verdicts[Verdict.SKIPPED] += skipped
     element.set("name", name)
-    element.set("tests", str(len(cases) + skipped))
-    element.set("failures", str(sum(case.failures for case in cases)))
-    element.set("errors", str(sum(case.errors for case in cases)))
-    element.set("skipped", str(sum(case.skipped for case in cases) + skipped))
+    element.set("tests", str(verdicts.total()))
+    element.set("failures", str(verdicts[Verdict.FAILED]))
+    bad = sum(count for verdict, count in verdicts.items() if verdict.is_bad)
+    element.set("errors", str(bad - verdicts[Verdict.FAILED]))
+    element.set("skipped", str(verdicts[Verdict.SKIPPED]))
     element.set("time", xml_seconds(sum(case.seconds for case in cases)))
 
 

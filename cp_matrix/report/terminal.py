@@ -36,7 +36,7 @@ def lines_of(closing: Closing, *, folder: Path | None = None, width: int | None 
     """
     sections = [
         _tests(closing, width),
-        _reasons("skipped because", closing.reasons, "cp-matrix plan", width),
+        _reasons("skipped because", closing.record.plan.reasons, "cp-matrix plan", width),
         _reasons("not run because", closing.not_run_reasons, "see junit.xml", width),
         _slowest(closing, width),
         _flaky(closing, width),

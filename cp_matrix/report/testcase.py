@@ -32,13 +32,6 @@ FAILED_LIMIT = 512 * 1024
 
 _PROPERTY_LIMIT = 1000
 _PLACEHOLDER = "the-name"
-_NOT_RUN = "cp_matrix.NotRun"
-_ERROR_TYPES = {
-    Verdict.FAILED: "cp_matrix.Failed",
-    Verdict.CRASHED: "cp_matrix.Crashed",
-    Verdict.TIMEOUT: "cp_matrix.Timeout",
-    Verdict.NOT_RUN: _NOT_RUN,
-}
 # Surefire's order; Jenkins' schema takes any.
 _ORDER = (
     "failure",
@@ -54,12 +47,10 @@ _ORDER = (
 
 @dataclass(frozen=True)
 class Rendered:
-    """A finished ``testcase`` element and what it counts for. ``seconds`` is the case's time."""
+    """A finished ``testcase`` element and what it counts for: a case without a verdict as not run."""
 
     xml: bytes
-    failures: int = 0
-    errors: int = 0
-    skipped: int = 0
+    verdict: Verdict
     seconds: float = 0.0
 
 
@@ -98,8 +89,8 @@ def pending(case: Case, attempts: Sequence[Attempt], why: str) -> Rendered:
     )
     text = "\n".join(f"attempt {attempt.number}: {headline(attempt)}" for attempt in attempts)
     message = one_line(f"not run: {why}", details.LINE_LIMIT)
-    base.add_error_info(message=message, output=text or message, error_type=_NOT_RUN)
-    return Rendered(_finish(base, 0.0), errors=1)
+    base.add_error_info(message=message, output=text or message, error_type=_type(None, Verdict.NOT_RUN))
+    return Rendered(_finish(base, 0.0), Verdict.NOT_RUN)
 
 
 def settled(
@@ -135,10 +126,8 @@ def settled(
     prefix = "flaky" if verdict is Verdict.PASSED else "rerun"
     return Rendered(
         _finish(base, result.seconds, [_retried(prefix, attempt, folder, limit) for attempt in others]),
-        failures=int(verdict is Verdict.FAILED),
-        errors=int(verdict.is_bad and verdict is not Verdict.FAILED),
-        skipped=int(verdict is Verdict.SKIPPED),
-        seconds=float(xml_seconds(result.seconds)),
+        verdict,
+        float(xml_seconds(result.seconds)),
     )
 
 
@@ -160,7 +149,7 @@ def _problem(result: CaseResult, attempt: Attempt | None, folder: Path, limit: i
         message = (
             f"not run: {first_line(reason)}" if result.verdict is Verdict.NOT_RUN else first_line(reason)
         )
-        return one_line(message, details.LINE_LIMIT), cap(reason, limit), _ERROR_TYPES[result.verdict]
+        return one_line(message, details.LINE_LIMIT), cap(reason, limit), _type(None, result.verdict)
     line = one_line(headline(attempt), details.LINE_LIMIT)
     later = one_line(found_later(result, attempt), details.LINE_LIMIT)
     if later and later not in line:
@@ -168,11 +157,11 @@ def _problem(result: CaseResult, attempt: Attempt | None, folder: Path, limit: i
     return line, details.details(attempt, folder, limit), _type(attempt, result.verdict)
 
 
-def _type(attempt: Attempt, outcome: Verdict) -> str:
-    record = culprit(attempt)
+def _type(attempt: Attempt | None, outcome: Verdict) -> str:
+    record = culprit(attempt) if attempt is not None else None
     if outcome is Verdict.FAILED and record is not None and record.error is not None and record.error.type:
         return one_line(record.error.type, 200)
-    return _ERROR_TYPES.get(outcome, f"cp_matrix.{outcome.value}")
+    return f"cp_matrix.{outcome.value.title().replace('_', '')}"
 
 
 def _retried(prefix: str, attempt: Attempt, folder: Path, limit: int) -> ElementTree.Element:

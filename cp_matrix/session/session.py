@@ -137,7 +137,9 @@ class Session:
             if left:
                 problems.append(f"{', '.join(left)}: killed, and still there")
             problems += [problem for consumer in self._consumers for problem in consumer.problems]
-            self._show_closing()
+            folder = typed_here(self._folder.path)
+            closing = close(self._record, self._chosen.rerun, folder)
+            self._console.show(lines_of(closing, folder=folder, width=self._console.width))
             for problem in problems:
                 streams.complain(f"cp-matrix: error: {problem}")
         if self._console.broken is not None:
@@ -145,11 +147,6 @@ class Session:
         if problems and code in (ExitCode.PASSED, ExitCode.NOTHING_TO_RUN):
             code = ExitCode.INTERNAL
         return int(code)
-
-    def _show_closing(self) -> None:
-        folder = typed_here(self._folder.path)
-        closing = close(self._record, self._chosen.rerun, folder)
-        self._console.show(lines_of(closing, folder=folder, width=self._console.width))
 
 
 def _write_first(junit: JUnitWriter) -> None:
