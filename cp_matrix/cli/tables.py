@@ -10,6 +10,7 @@ from typing import Any
 import click
 from rich.cells import cell_len
 
+from cp_matrix.matrix import facts
 from cp_matrix.report.printable import pad, printable
 
 #: Text, which may come from a matrix file, or a number.
@@ -41,10 +42,8 @@ def show(title: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
 
 
 def spelt(value: Any) -> str:
-    """A fact in a cell: versions are tuples, or lists where JSON gave them."""
-    if value is None:
-        return "none"
-    return ".".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    """A fact in a cell, as reasons show it; JSON has lists for tuples."""
+    return facts.spelt(tuple(value) if isinstance(value, list) else value)
 
 
 def _show_rich(title: str, cells: Sequence[Sequence[str]], numbers: Sequence[bool]) -> None:

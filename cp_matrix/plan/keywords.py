@@ -61,8 +61,8 @@ class _Parser:
         while position < end:
             match = _TOKEN.match(self.text, position)
             if match is None:
-                blanks = end - position - len(self.text[position:].strip())
-                raise self._error("a quote is not closed", position + blanks + 1)
+                rest = self.text[position:].lstrip()
+                raise self._error("a quote is not closed", len(self.text) - len(rest) + 1)
             position = match.end()
             if match["paren"]:
                 yield _Token(match["paren"], match["paren"], match.start("paren") + 1)

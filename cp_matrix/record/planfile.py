@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import groupby, product
 from pathlib import Path
 from typing import Any, Union
@@ -127,23 +127,24 @@ class _Writer:
         if not included:
             return
         test = grid.test
-        rows: list[list[dict[str, Value]]] = [
-            [dict(axis.rows[str(value)]) if axis.table is not None else {} for value in values]
-            for axis, values in zip(test.axes, grid.values, strict=True)
-        ]
         chosen = list(product(*(range(len(values)) for values in grid.values)))
         chosen = chosen if len(chosen) == len(included) else [chosen[position] for position in included]
         codes = [list(column) for column in zip(*chosen, strict=True)]
-        tables = [index for index, axis in enumerate(test.axes) if axis.table is not None]
-        known: dict[tuple[int, ...], int] = {}
-        field_codes = []
-        for key in zip(*(codes[index] for index in tables), strict=True) if tables else [()] * len(chosen):
-            if key not in known:
-                own: dict[str, Value] = {}
-                for index, code in zip(tables, key, strict=True):
-                    own.update(rows[index][code])
-                known[key] = self.field_code({**own, **test.constants})
-            field_codes.append(known[key])
+        tables = {
+            index: [axis.rows[str(value)] for value in values]
+            for index, (axis, values) in enumerate(zip(test.axes, grid.values, strict=True))
+            if axis.table is not None
+        }
+
+        @cache
+        def field_code(*key: int) -> int:
+            own: dict[str, Value] = {}
+            for rows, code in zip(tables.values(), key, strict=True):
+                own.update(rows[code])
+            return self.field_code({**own, **test.constants})
+
+        keys = zip(*(codes[index] for index in tables), strict=True) if tables else [()] * len(chosen)
+        field_codes = [field_code(*key) for key in keys]
         world_sizes, timeouts = grid.each("world_size", included), grid.each("timeout", included)
         axes = {axis.name: list(values) for axis, values in zip(test.axes, grid.values, strict=True)}
         shared = (grid.matrix, test.name, test.suite, grid.environment)

@@ -109,11 +109,11 @@ def settled(
     verdict = result.verdict
     limit = failed_limit if verdict.is_bad else min(PASSED_LIMIT, failed_limit)
     decisive = deciding(result, attempts)
-    base = junit_xml.TestCase(
-        one_line(case.id),
-        classname=class_name(case),
-        stdout=_output(case, result, attempts, decisive, folder, limit),
-    )
+    output = cap(_properties(case, result, attempts), limit // 2)
+    room = limit - len(output.encode()) - 1
+    if decisive is not None and (log := _log(decisive, folder, room)):
+        output = f"{output}\n{log}"
+    base = junit_xml.TestCase(one_line(case.id), classname=class_name(case), stdout=output)
     if verdict is Verdict.SKIPPED:
         base.add_skipped_info(message=one_line(result.reason or "skipped", details.LINE_LIMIT))
     elif verdict.is_bad:
@@ -174,20 +174,6 @@ def _retried(prefix: str, attempt: Attempt, folder: Path, limit: int) -> Element
     if log := _log(attempt, folder, limit):
         ElementTree.SubElement(element, "system-out").text = log
     return element
-
-
-def _output(
-    case: Case,
-    result: CaseResult,
-    attempts: Sequence[Attempt],
-    decisive: Attempt | None,
-    folder: Path,
-    limit: int,
-) -> str:
-    properties = cap(_properties(case, result, attempts), limit // 2)
-    room = limit - len(properties.encode()) - 1
-    log = _log(decisive, folder, room) if decisive is not None else ""
-    return f"{properties}\n{log}" if log else properties
 
 
 def _log(attempt: Attempt, folder: Path, limit: int) -> str:

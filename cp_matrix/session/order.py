@@ -128,7 +128,6 @@ def _in_sequence(chosen: Chosen, lists: Sequence[Sequence[Case]], repeat: int) -
 
 def _rounds(chosen: Chosen, ordering: Ordering) -> Arranged:
     repeat, seed = ordering.repeat or 1, ordering.shuffle
-    notices: tuple[str, ...] = ()
     if seed == ANY_SEED:
         seed = secrets.randbelow(2**32)
     again = Again()
