@@ -53,11 +53,7 @@ class RunFolder(Consumer):
 
     @classmethod
     def create(cls, reports: Path, plan: Plan, environment: Mapping[str, Any]) -> RunFolder:
-        """Make the folder, with the plan and the environment in it, and point ``latest`` at it.
-
-        Raises:
-            RunFolderError: it cannot be made or written.
-        """
+        """Make the folder, with plan and environment, point ``latest`` at it; or raise `RunFolderError`."""
         name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
         path = reports.absolute() / name
         try:
@@ -95,8 +91,7 @@ class RunFolder(Consumer):
     def on_event(self, event: events.Event) -> None:
         """Write an event down; of the last one of a case, first its result with all attempts.
 
-        Raises:
-            RunFolderLostError: it cannot be written.
+        Raises `RunFolderLostError` where that cannot be written.
         """
         match event:
             case events.AttemptFinished(attempt=attempt):
@@ -120,11 +115,7 @@ class RunFolder(Consumer):
 
     @contextmanager
     def needed(self) -> Iterator[None]:
-        """Make an error about a file in this folder one about the folder.
-
-        Raises:
-            RunFolderLostError: instead of the OSError.
-        """
+        """Make an OSError about a file in this folder a `RunFolderLostError`."""
         try:
             yield
         except OSError as error:

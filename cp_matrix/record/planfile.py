@@ -49,8 +49,6 @@ class Block(msgspec.Struct):
 
 
 class PlanFile(msgspec.Struct):
-    """The whole file."""
-
     format: int
     skips: list[tuple[str, str]]
     fields: list[Fields]
@@ -171,7 +169,10 @@ class _Writer:
                 first.environment,
                 axes,
                 codes,
-                [self.field_code(_own_fields(case)) for case in cases],
+                [
+                    self.field_code({name: value for name, value in case.params.items() if name not in axes})
+                    for case in cases
+                ],
                 [case.world_size for case in cases],
                 [case.timeout for case in cases],
                 self.skip_codes(one.skip for one in planned),
@@ -181,13 +182,7 @@ class _Writer:
         )
 
 
-def _own_fields(case: Case) -> dict[str, Value]:
-    return {name: value for name, value in case.params.items() if name not in case.axes}
-
-
 class StoredCases(LazyCases):
-    """The cases of a plan file."""
-
     def __init__(self, stored: PlanFile) -> None:
         """Raises ValueError or IndexError where the file's parts do not fit together."""
         self._blocks = stored.blocks

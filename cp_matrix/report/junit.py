@@ -72,9 +72,6 @@ class JUnitWriter(Consumer):
         record: the run; read anew at each write.
         path: the file, replaced atomically; its folder must exist.
         folder: the run folder that holds logs and ``environment.json`` (default: that of ``path``).
-
-    Attributes:
-        problems: why the last `update` could not write, or empty.
     """
 
     def __init__(self, record: RunRecord, path: Path, folder: Path | None = None) -> None:
@@ -115,11 +112,7 @@ class JUnitWriter(Consumer):
         self._due = now + max(MIN_INTERVAL, REST * (time.perf_counter() - begin))
 
     def finish(self) -> None:
-        """Write the file now, whatever was written before.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Write the file now, whatever was written before, or raise OSError."""
         self._refresh()
         self._write()
         self.problems = ()

@@ -58,15 +58,12 @@ class LiveConsole(Consumer):
 
     @property
     def width(self) -> int | None:
-        """The terminal's width in cells, as it is now."""
         return self._console.width
 
     def start(self) -> None:
-        """Take over the lower lines of the terminal."""
         self._guarded(self._live.start)
 
     def on_event(self, event: events.Event) -> None:
-        """Print what should stay above the view; the record has the event already."""
         self._eta.apply(event)
         match event:
             case events.RunStarted():
@@ -99,11 +96,9 @@ class LiveConsole(Consumer):
         self._guarded(lambda: self._live.update(self.view(now), refresh=True))
 
     def stop(self) -> None:
-        """Remove the view and give the terminal back as it was."""
         self._guarded(self._live.stop)
 
     def show(self, lines: Iterable[Text]) -> None:
-        """Print lines as they are, above the view while there is one."""
         for line in lines:
             self._guarded(partial(self._console.print, line, soft_wrap=True))
 

@@ -28,12 +28,7 @@ COLUMNS: tuple[Verdict | None, ...] = (*Verdict, None)
 
 
 class SummaryWriter(Consumer):
-    """Writes ``summary.md`` into the run folder when the run is over.
-
-    Args:
-        record: the run; it has the events already.
-        command: the command line that runs one case alone, from its id or hash.
-    """
+    """Writes ``summary.md`` into the run folder when the run is over."""
 
     def __init__(self, record: RunRecord, folder: Path, command: Command) -> None:
         self._record = record
@@ -49,11 +44,7 @@ class SummaryWriter(Consumer):
 
 
 def write(closing: Closing, folder: Path) -> Path:
-    """Write ``summary.md`` into the run folder and return its path.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write ``summary.md`` into the run folder and return its path, or raise OSError."""
     path = folder / "summary.md"
     write_atomically(path, render(closing, folder).encode())
     return path

@@ -63,7 +63,6 @@ class Chosen:
 
     @property
     def rerun(self) -> Rerun:
-        """What makes the command line that runs one of the cases."""
         from cp_matrix.record.rerun import Rerun
 
         options = ["--essential"] if self.request.essential else []

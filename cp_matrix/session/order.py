@@ -45,7 +45,6 @@ class Ordering:
 
     @property
     def loops(self) -> bool:
-        """Whether run follows run until one fails."""
         return self.until_fail and self.repeat is None
 
 
@@ -70,7 +69,6 @@ class Arranged:
     import_path: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
 
     def queue(self, order: Order, batch_size: float) -> Queue:
-        """What is to run, as batches."""
         if self.lists is not None:
             return Queue.in_sequence(self.lists, order)
         if self.shuffled is not None:
