@@ -27,10 +27,10 @@ from cp_matrix.record.results import CaseResult, Verdict
 from cp_matrix.report.testcase import (
     FAILED_LIMIT,
     Rendered,
-    SkippedCases,
     class_name,
     pending,
     settled,
+    skipped,
     xml_seconds,
 )
 from cp_matrix.report.text import one_line
@@ -204,7 +204,6 @@ class JUnitWriter(Consumer):
 
 def _arrange(record: RunRecord) -> list[_Suite]:
     suites: dict[str, _Suite] = {}
-    renderer = SkippedCases()
     for planned in record.plan.cases:
         name = class_name(planned.case)
         if name not in suites:
@@ -217,14 +216,14 @@ def _arrange(record: RunRecord) -> list[_Suite]:
         rows = suite.parts[-1] if suite.parts else None
         if not isinstance(rows, bytearray):
             suite.parts.append(rows := bytearray())
-        rows += renderer.render(planned.case, planned.skip)
+        rows += skipped(planned.case, planned.skip)
     return list(suites.values())
 
 
-def _set_counts(element: ElementTree.Element, name: str, cases: Sequence[Rendered], skipped: int) -> None:
+def _set_counts(element: ElementTree.Element, name: str, cases: Sequence[Rendered], more: int) -> None:
     """What an element says of these cases, and of as many more that a rule skips."""
     verdicts = Counter(case.verdict for case in cases)
-    verdicts[Verdict.SKIPPED] += skipped
+    verdicts[Verdict.SKIPPED] += more
     element.set("name", name)
     element.set("tests", str(verdicts.total()))
     element.set("failures", str(verdicts[Verdict.FAILED]))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
@@ -64,22 +65,19 @@ def xml_seconds(seconds: float) -> str:
     return f"{seconds:.3f}" if math.isfinite(seconds) and seconds > 0 else "0.000"
 
 
-class SkippedCases:
-    """Renders skipped cases; a reason shared by thousands is put into XML once."""
+def skipped(case: Case, skip: Skip) -> bytes:
+    """The ``testcase`` element of a case that a rule skips."""
+    before, after = _around_name(class_name(case), skip)
+    return before + escape(one_line(case.id), {'"': "&quot;"}).encode() + after
 
-    def __init__(self) -> None:
-        self._shells: dict[tuple[str, Skip], tuple[bytes, bytes]] = {}
 
-    def render(self, case: Case, skip: Skip) -> bytes:
-        """The ``testcase`` element of a case that a rule skips."""
-        key = (class_name(case), skip)
-        if key not in self._shells:
-            base = junit_xml.TestCase(_PLACEHOLDER, classname=key[0])
-            base.add_skipped_info(message=one_line(f"{skip.rule}: {skip.reason}", details.LINE_LIMIT))
-            before, _, after = _finish(base, 0.0).partition(_PLACEHOLDER.encode())
-            self._shells[key] = (before, after)
-        before, after = self._shells[key]
-        return before + escape(one_line(case.id), {'"': "&quot;"}).encode() + after
+@cache
+def _around_name(classname: str, skip: Skip) -> tuple[bytes, bytes]:
+    # A reason shared by thousands of cases is put into XML once.
+    base = junit_xml.TestCase(_PLACEHOLDER, classname=classname)
+    base.add_skipped_info(message=one_line(f"{skip.rule}: {skip.reason}", details.LINE_LIMIT))
+    before, _, after = _finish(base, 0.0).partition(_PLACEHOLDER.encode())
+    return before, after
 
 
 def pending(case: Case, attempts: Sequence[Attempt], why: str) -> Rendered:
