@@ -39,7 +39,7 @@ def test_the_verdicts_and_the_files_are_printed(folder: Path, capsys: pytest.Cap
 
 
 def test_the_command_of_a_failure_names_the_matrix_that_was_run(folder: Path) -> None:
-    (folder / "environment.json").write_text(json.dumps({"alone": {"named": ["my own.yaml"]}}))
+    (folder / "environment.json").write_text(json.dumps({"rerun": {"named": ["my own.yaml"]}}))
     report(folder)
     assert f"cp-matrix run 'my own.yaml' '{FAILED}'" in (folder / "summary.md").read_text()
 

@@ -55,7 +55,7 @@ def ended(box: Mailbox, code: str) -> int:
 
 @pytest.mark.parametrize("code", [0, 3])
 def test_a_rank_that_a_case_ends_says_by_which_call(box: Mailbox, code: int) -> None:
-    assert (ended(box, f"os._exit({code})"), box.exit(1)) == (code, f"os._exit({code})")
+    assert (ended(box, f"os._exit({code})"), box.exit(1)) == (code, f"exit code {code} (os._exit)")
 
 
 def test_a_process_that_a_case_has_forked_says_nothing(box: Mailbox) -> None:

@@ -92,10 +92,6 @@ def test_a_verdict_is_on_disk_before_its_event(folder: RunFolder) -> None:
     assert list(events.read(folder.path / "events.jsonl")) == []
 
 
-def test_the_logs_of_a_world_have_a_folder(folder: RunFolder) -> None:
-    assert [folder.logs_of("w0001"), folder.logs_of("w0001")] == [folder.path / "logs" / "w0001"] * 2
-
-
 @pytest.mark.parametrize("out", ["/proc/reports", "file", "file/reports"])
 def test_a_place_that_cannot_be_written_is_refused_and_another_asked_for(tmp_path: Path, out: str) -> None:
     (tmp_path / "file").write_text("")

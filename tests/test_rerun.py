@@ -10,8 +10,8 @@ from cp_matrix.record.rerun import Rerun, recorded_rerun
 
 
 def test_the_command_names_the_matrices_the_case_and_the_options() -> None:
-    alone = Rerun(("my.yaml",), ("--essential",))
-    assert alone("t[a]") == ["cp-matrix", "run", "my.yaml", "t[a]", "--essential"]
+    rerun = Rerun(("my.yaml",), ("--essential",))
+    assert rerun("t[a]") == ["cp-matrix", "run", "my.yaml", "t[a]", "--essential"]
 
 
 @pytest.mark.parametrize(("case", "named"), [("t[a]#2", "t[a]"), ("t[a]@eager#12", "t[a]@eager")])
@@ -20,17 +20,17 @@ def test_a_repetition_is_run_as_the_case_it_repeats(case: str, named: str) -> No
 
 
 def test_a_hash_may_be_of_any_variant() -> None:
-    alone = Rerun(variants=True)
-    assert (alone("0123456789ab")[3:], alone("t[a]@eager")[3:]) == (["--variant", "all"], [])
+    rerun = Rerun(variants=True)
+    assert (rerun("0123456789ab")[3:], rerun("t[a]@eager")[3:]) == (["--variant", "all"], [])
 
 
 def test_a_run_folder_remembers_the_command(tmp_path: Path) -> None:
-    alone = Rerun(("my.yaml",), ("--device", "cpu"), variants=True)
-    (tmp_path / "environment.json").write_text(json.dumps({"alone": msgspec.to_builtins(alone)}))
-    assert recorded_rerun(tmp_path) == alone
+    rerun = Rerun(("my.yaml",), ("--device", "cpu"), variants=True)
+    (tmp_path / "environment.json").write_text(json.dumps({"rerun": msgspec.to_builtins(rerun)}))
+    assert recorded_rerun(tmp_path) == rerun
 
 
-@pytest.mark.parametrize("recorded", [{}, {"alone": 3}, {"alone": {"named": [1]}}])
+@pytest.mark.parametrize("recorded", [{}, {"rerun": 3}, {"rerun": {"named": [1]}}])
 def test_a_folder_without_the_command_means_the_default_matrices(tmp_path: Path, recorded: object) -> None:
     (tmp_path / "environment.json").write_text(json.dumps(recorded))
     assert recorded_rerun(tmp_path) == Rerun()

@@ -14,9 +14,9 @@ from cp_matrix.report.testcase import (
     FAILED_LIMIT,
     PASSED_LIMIT,
     Rendered,
-    SkippedCases,
     pending,
     settled,
+    skipped,
     xml_seconds,
 )
 
@@ -106,14 +106,14 @@ def test_the_text_begins_with_the_failing_ranks_traceback(tmp_path: Path) -> Non
 
 
 def test_a_skipped_case_carries_rule_and_reason() -> None:
-    found = SkippedCases().render(CASE, Skip("no-window", "No window with p2p"))
+    found = skipped(CASE, Skip("no-window", "No window with p2p"))
     assert child(found, "skipped").attrib == {"message": "no-window: No window with p2p"}
 
 
 def test_skipped_cases_with_one_reason_differ_in_their_names_alone() -> None:
     other = Case("reference", "ref", "suite:run", {"dtype": 'a"&<b', "window": None}, {}, 2, 60.0)
-    renderer, skip = SkippedCases(), Skip("rule", 'name="the-name"')
-    found = [element(renderer.render(case, skip)).get("name") for case in (CASE, other)]
+    skip = Skip("rule", 'name="the-name"')
+    found = [element(skipped(case, skip)).get("name") for case in (CASE, other)]
     assert found == ["ref[float32-None]", 'ref[a"&<b-None]']
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 import sys
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import click
 
@@ -18,24 +17,16 @@ from cp_matrix.session import exit_status, streams
 CLOSED_PIPE = 141
 
 
-@dataclass(frozen=True)
-class Subcommand:
-    """Where a subcommand lives, and the line ``--help`` shows for it without importing it."""
-
-    module: str
-    attribute: str
-    summary: str
-
-
-SUBCOMMANDS: dict[str, Subcommand] = {
-    "run": Subcommand("cp_matrix.cli.run", "command", "Run the selected cases and write the reports."),
-    "list": Subcommand("cp_matrix.cli.plan", "list_command", "List the ids of the selected cases."),
-    "plan": Subcommand("cp_matrix.cli.plan", "plan_command", "Count what would run and what is skipped."),
-    "explain": Subcommand("cp_matrix.cli.explain", "command", "Show a case: its rules, facts and world."),
-    "probe": Subcommand("cp_matrix.cli.probe", "command", "Show and save what this machine offers."),
-    "validate": Subcommand("cp_matrix.cli.validate", "command", "Report every problem of matrix files."),
-    "report": Subcommand("cp_matrix.cli.report", "command", "Make the reports of a run again."),
-    "bisect": Subcommand("cp_matrix.cli.bisect", "command", "Find out why a case failed in a run."),
+#: Where each subcommand lives, and the line ``--help`` shows for it without importing it.
+SUBCOMMANDS = {
+    "run": ("cp_matrix.cli.run:command", "Run the selected cases and write the reports."),
+    "list": ("cp_matrix.cli.plan:list_command", "List the ids of the selected cases."),
+    "plan": ("cp_matrix.cli.plan:plan_command", "Count what would run and what is skipped."),
+    "explain": ("cp_matrix.cli.explain:command", "Show a case: its rules, facts and world."),
+    "probe": ("cp_matrix.cli.probe:command", "Show and save what this machine offers."),
+    "validate": ("cp_matrix.cli.validate:command", "Report every problem of matrix files."),
+    "report": ("cp_matrix.cli.report:command", "Make the reports of a run again."),
+    "bisect": ("cp_matrix.cli.bisect:command", "Find out why a case failed in a run."),
 }
 
 
@@ -46,10 +37,9 @@ class LazyGroup(click.Group):
         return list(SUBCOMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        entry = SUBCOMMANDS.get(cmd_name)
-        if entry is None:
+        if cmd_name not in SUBCOMMANDS:
             return None
-        command: click.Command = getattr(importlib.import_module(entry.module), entry.attribute)
+        command: click.Command = pkgutil.resolve_name(SUBCOMMANDS[cmd_name][0])
         return command
 
     def resolve_command(
@@ -66,7 +56,7 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.summary) for name, entry in SUBCOMMANDS.items()])
+            formatter.write_dl([(name, summary) for name, (_, summary) in SUBCOMMANDS.items()])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Exit codes"):
@@ -75,7 +65,11 @@ class LazyGroup(click.Group):
 
 @click.group(
     cls=LazyGroup,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+        "show_default": True,
+    },
     no_args_is_help=True,
 )
 @click.version_option(__version__, prog_name="cp-matrix", message="%(prog)s %(version)s")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from cp_matrix.cli.values import grace_option, jobs_option, timeout_option
+from cp_matrix.cli.values import STARTS, choice, grace_option, jobs_option, number, out_option, timeout_option
 
 
 @click.command("bisect")
@@ -16,46 +16,18 @@ from cp_matrix.cli.values import grace_option, jobs_option, timeout_option
 @click.option(
     "--run", metavar="RUN", help="The run in which it failed; default: the latest in which the case ran."
 )
-@click.option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("reports"),
-    show_default=True,
-    metavar="DIR",
-    help="Where runs are.",
-)
-@click.option(
-    "--repeat",
-    type=click.IntRange(min=3),
-    default=50,
-    show_default=True,
-    metavar="N",
-    help="How often any one list of cases may be run.",
-)
+@out_option("Where runs are.")
+@number("--repeat", least=3, default=50, help="How often any one list of cases may be run.")
 @click.option(
     "--confidence",
     type=click.FloatRange(0.5, 0.999999),
     default=0.99,
-    show_default=True,
     metavar="P",
     help="How sure the answer has to be.",
 )
-@click.option(
-    "--most",
-    type=click.IntRange(min=0),
-    default=48,
-    show_default=True,
-    metavar="N",
-    help="How many other cases may be tried for a case that fails alone.",
-)
+@number("--most", least=0, default=48, help="How many other cases may be tried for a case that fails alone.")
 @jobs_option
-@click.option(
-    "--start",
-    type=click.Choice(["warm", "cold"]),
-    default="warm",
-    show_default=True,
-    help="How worlds start; see run.",
-)
+@choice("--start", STARTS, help="How worlds start; see run.")
 @timeout_option
 @grace_option
 @click.option("--resume", is_flag=True, help="Go on with what an earlier bisection of this case has learned.")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
 
-from cp_matrix.cli.values import RANKS_PER_GPU
+from cp_matrix.cli.values import DEVICES, EXISTING_FILE, RANKS_PER_GPU, choice
 from cp_matrix.session.choose import Request
 
 
@@ -54,6 +53,7 @@ selection_options = options_as(
         "-k",
         "keyword",
         default="",
+        show_default=False,
         metavar="EXPRESSION",
         help="Cases whose id fits: words (any part of an id, in any case) with and, or, not, parentheses.",
     ),
@@ -74,18 +74,11 @@ selection_options = options_as(
         callback=_parse_params,
         help="Cases with this value. Several values of one axis: any of them; several axes: all of them.",
     ),
-    click.option(
-        "--device",
-        type=click.Choice(["auto", "cpu", "cuda"]),
-        default="auto",
-        show_default=True,
-        help="Where ranks live; auto takes the GPUs if there are any.",
-    ),
+    choice("--device", DEVICES, help="Where ranks live; auto takes the GPUs if there are any."),
     click.option(
         "--ranks-per-gpu",
         type=RANKS_PER_GPU,
         default="auto",
-        show_default=True,
         metavar="N|auto",
         help="Ranks that may share a GPU, which needs NCCL 2.30; auto shares only if there are too few GPUs.",
     ),
@@ -95,11 +88,11 @@ selection_options = options_as(
         multiple=True,
         default=("default",),
         metavar="NAME|all",
-        help="A declared variant; default (the cases as they are), all, or several.  [default: default]",
+        help="A declared variant; default (the cases as they are), all, or several.",
     ),
     click.option(
         "--profile",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=EXISTING_FILE,
         metavar="FILE",
         help="Plan for the machine in this file (cp-matrix probe -o FILE); nothing can be run with it.",
     ),

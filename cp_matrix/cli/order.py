@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from cp_matrix.cli.options import options_as
+from cp_matrix.cli.values import number
 from cp_matrix.session.order import ANY_SEED, Ordering
 
 
@@ -27,10 +28,8 @@ class ShuffleSeed(click.ParamType[int]):
 order_options = options_as(
     "ordering",
     Ordering,
-    click.option(
+    number(
         "--repeat",
-        type=click.IntRange(min=1),
-        metavar="N",
         help="Run every case N times, round by round; each time has a verdict of its own (CASE#2, ...).",
     ),
     click.option(
@@ -54,6 +53,7 @@ order_options = options_as(
     click.option(
         "--replay",
         default="",
+        show_default=False,
         metavar="RUN[:WORLD]",
         help="Run what a recorded run, or one of its worlds, ran: the same lists in the same order.",
     ),

@@ -7,16 +7,18 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
 from cp_matrix.cli.options import selection_options
-from cp_matrix.cli.tables import Column, Table, show
-from cp_matrix.cli.values import BATCH_SIZE
+from cp_matrix.cli.tables import show
+from cp_matrix.cli.values import EXISTING_FILE, batch_size_option
 from cp_matrix.matrix.case import id_suffix
-from cp_matrix.plan.plan import Plan, PlannedCase, Skip
+from cp_matrix.matrix.decide import Skip
+from cp_matrix.plan.plan import PlannedCase
 from cp_matrix.report.phrases import several
 from cp_matrix.report.printable import printable
 from cp_matrix.run.queue import Queue
@@ -45,8 +47,7 @@ def list_command(request: Request, everything: bool, with_hash: bool, as_json: b
         line = f"{planned.case.hash}  " if with_hash else ""
         line += printable(planned.case.id)
         if planned.skip is not None:
-            verdict = "unknown" if planned.skip.unknown else "skipped"
-            line += f"\t{verdict}: {planned.skip.rule}: {printable(planned.skip.reason)}"
+            line += f"\t{printable(skip_line(planned.skip))}"
         # Not click.echo, which flushes each of perhaps 50,000 lines.
         sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
@@ -59,17 +60,10 @@ def list_command(request: Request, everything: bool, with_hash: bool, as_json: b
 
 @click.command("plan")
 @selection_options
-@click.option(
-    "--batch-size",
-    type=BATCH_SIZE,
-    metavar="N|all",
-    default="16",
-    show_default=True,
-    help="How many cases a world takes before it is replaced; decides the number of launches.",
-)
+@batch_size_option("How many cases a world takes before it is replaced; decides the number of launches.")
 @click.option(
     "--against",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=EXISTING_FILE,
     metavar="FILE",
     help="Show what differs from the plan for the machine in this profile instead.",
 )
@@ -86,16 +80,13 @@ def plan_command(request: Request, batch_size: float, against: Path | None, as_j
         show_against(request, against, as_json=as_json)
         return
     chosen = choose(request)
-    tests = _by_test(chosen)
-    reasons = _by_reason(chosen)
-    worlds = _by_world(chosen, batch_size)
+    plan = _as_dict(chosen, batch_size)
     if as_json:
-        click.echo(json.dumps(_plan_as_dict(chosen, batch_size, tests, reasons, worlds), indent=2))
+        click.echo(json.dumps(plan, indent=2))
         return
-    facts = chosen.facts
-    names = ", ".join(f"{matrix.name}" for matrix in chosen.matrices)
+    facts, counts = chosen.facts, plan["counts"]
+    names = ", ".join(matrix.name for matrix in chosen.matrices)
     click.echo(printable(f"{names}{' (essential)' if request.essential else ''}"))
-    counts = _counts(chosen.plan)
     unknown = f", {counts['unknown']} unknown" if counts["unknown"] else ""
     counted = _COUNTED if counts["unknown"] else _COUNTED[:-1]
     click.echo(
@@ -105,41 +96,28 @@ def plan_command(request: Request, batch_size: float, against: Path | None, as_j
     for note in facts.get("notes", ()):
         click.echo(printable(f"note: {note}"))
     show(
-        [
-            Table(
-                "Tests",
-                (*(Column(name, True) for name in counted), Column("test")),
-                tuple(
-                    (*(str(row[name]) for name in counted), f"{row['test']}{id_suffix(row['variant'])}")
-                    for row in tests
-                ),
-            ),
-            *(
-                Table(
-                    title,
-                    (Column("cases", True), Column("rule"), Column("reason")),
-                    tuple(
-                        (str(row["cases"]), row["rule"], row["reason"])
-                        for row in reasons
-                        if row["unknown"] is unknown_ones
-                    ),
-                )
-                for title, unknown_ones in (("Skipped", False), ("Unknown, and not run", True))
-            ),
-            Table(
-                f"Worlds (--batch-size {_spelt(batch_size)})",
-                (Column("ranks", True), Column("cases", True), Column("worlds", True), Column("suite")),
-                tuple(
-                    (str(row["world_size"]), str(row["cases"]), str(row["worlds"]), _suite(row))
-                    for row in worlds
-                ),
-            ),
-        ]
+        "Tests",
+        (*counted, "test"),
+        (
+            (*(row[name] for name in counted), f"{row['test']}{id_suffix(row['variant'])}")
+            for row in plan["tests"]
+        ),
     )
-
-
-def _spelt(batch_size: float) -> str:
-    return "all" if math.isinf(batch_size) else str(int(batch_size))
+    for title, unknown_ones in (("Skipped", False), ("Unknown, and not run", True)):
+        show(
+            title,
+            ("cases", "rule", "reason"),
+            (
+                (row["cases"], row["rule"], row["reason"])
+                for row in plan["skipped"]
+                if row["unknown"] is unknown_ones
+            ),
+        )
+    show(
+        f"Worlds (--batch-size {plan['batch_size']})",
+        ("ranks", "cases", "worlds", "suite"),
+        ((row["world_size"], row["cases"], row["worlds"], _suite(row)) for row in plan["kinds"]),
+    )
 
 
 def machine_line(request: Request, facts: Mapping[str, Any]) -> str:
@@ -152,9 +130,22 @@ def machine_line(request: Request, facts: Mapping[str, Any]) -> str:
     return f"{where}device {device}: {gpus}{ranks}"
 
 
-def _counts(plan: Plan) -> dict[str, int]:
+def _as_dict(chosen: Chosen, batch_size: float) -> dict[str, Any]:
+    plan, worlds = chosen.plan, _by_world(chosen, batch_size)
     run, total = len(plan.runnable), len(plan.cases)
-    return {"cases": total, "run": run, "skipped": total - run - plan.unknown, "unknown": plan.unknown}
+    reasons = Counter(skip for skip in plan.skips if skip is not None)
+    return {
+        "matrices": [{"name": matrix.name, "path": str(matrix.path)} for matrix in chosen.matrices],
+        "essential": chosen.request.essential,
+        "variants": list(chosen.request.variants),
+        "counts": dict(zip(_COUNTED, (total, run, total - run - plan.unknown, plan.unknown), strict=True)),
+        "tests": _by_test(chosen),
+        "skipped": [{**asdict(skip), "cases": count} for skip, count in reasons.most_common()],
+        "batch_size": "all" if math.isinf(batch_size) else str(int(batch_size)),
+        "kinds": worlds,
+        "worlds": sum(row["worlds"] for row in worlds),
+        "facts": dict(chosen.facts),
+    }
 
 
 def _by_test(chosen: Chosen) -> list[dict[str, Any]]:
@@ -168,15 +159,6 @@ def _by_test(chosen: Chosen) -> list[dict[str, Any]]:
         rows[key]["cases"] += 1
         rows[key]["run" if skip is None else "unknown" if skip.unknown else "skipped"] += 1
     return list(rows.values())
-
-
-def _by_reason(chosen: Chosen) -> list[dict[str, Any]]:
-    """Counts by rule and reason, the most frequent first."""
-    counts = Counter(skip for skip in chosen.plan.skips if skip is not None)
-    return [
-        {"rule": skip.rule, "reason": skip.reason, "unknown": skip.unknown, "cases": count}
-        for skip, count in counts.most_common()
-    ]
 
 
 def _by_world(chosen: Chosen, batch_size: float) -> list[dict[str, Any]]:
@@ -199,27 +181,6 @@ def _suite(row: dict[str, Any]) -> str:
     return f"{row['suite']} with {environment}" if environment else str(row["suite"])
 
 
-def _plan_as_dict(
-    chosen: Chosen,
-    batch_size: float,
-    tests: list[dict[str, Any]],
-    reasons: list[dict[str, Any]],
-    worlds: list[dict[str, Any]],
-) -> dict[str, Any]:
-    return {
-        "matrices": [{"name": matrix.name, "path": str(matrix.path)} for matrix in chosen.matrices],
-        "essential": chosen.request.essential,
-        "variants": list(chosen.request.variants),
-        "counts": _counts(chosen.plan),
-        "tests": tests,
-        "skipped": reasons,
-        "batch_size": _spelt(batch_size),
-        "kinds": worlds,
-        "worlds": sum(row["worlds"] for row in worlds),
-        "facts": dict(chosen.facts),
-    }
-
-
 def _case_as_dict(planned: PlannedCase) -> dict[str, Any]:
     case = planned.case
     return {
@@ -232,10 +193,10 @@ def _case_as_dict(planned: PlannedCase) -> dict[str, Any]:
         "world_size": case.world_size,
         "timeout": case.timeout,
         "environment": dict(case.environment),
-        "skip": None if planned.skip is None else skip_as_dict(planned.skip),
+        "skip": None if planned.skip is None else asdict(planned.skip),
     }
 
 
-def skip_as_dict(skip: Skip) -> dict[str, Any]:
-    """A reason as the JSON outputs have it."""
-    return {"rule": skip.rule, "reason": skip.reason, "unknown": skip.unknown}
+def skip_line(skip: Skip) -> str:
+    """What is said of a case that does not run."""
+    return f"{'unknown' if skip.unknown else 'skipped'}: {skip.rule}: {skip.reason}"

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from cp_matrix.cli.tables import Column, Table, show
-from cp_matrix.cli.values import RANKS_PER_GPU, OutputFile
+from cp_matrix.cli.tables import show, spelt
+from cp_matrix.cli.values import DEVICES, RANKS_PER_GPU, OutputFile, choice
 from cp_matrix.facts.probe import Device
 from cp_matrix.facts.query import Remembered
 from cp_matrix.matrix import find
@@ -33,8 +33,8 @@ Given = Mapping[Question, "Answer | QueryFailedError"]
     metavar="FILE",
     help="Save it all as a profile, for cp-matrix plan --profile FILE.",
 )
-@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
-@click.option("--ranks-per-gpu", type=RANKS_PER_GPU, default="auto", show_default=True, metavar="N|auto")
+@choice("--device", DEVICES)
+@click.option("--ranks-per-gpu", type=RANKS_PER_GPU, default="auto", metavar="N|auto")
 @click.option("--json", "as_json", is_flag=True, help="Print the facts and answers as JSON.")
 def command(
     words: tuple[str, ...],
@@ -72,56 +72,36 @@ def command(
 def _show(facts: Mapping[str, Any], given: Given) -> None:
     for note in facts["notes"]:
         click.echo(printable(f"note: {note}"))
+    show("GPUs", ("index", "name", "GiB", "cc", "UUID"), map(_gpu, facts["gpus"]))
     apart = ("notes", "gpus", "switches")
     show(
-        [
-            Table(
-                "GPUs",
-                (Column("index", True), Column("name"), Column("GiB", True), Column("cc"), Column("UUID")),
-                tuple(_gpu(gpu) for gpu in facts["gpus"]),
-            ),
-            Table(
-                "Facts",
-                (Column("name"), Column("value")),
-                tuple((name, _value(name, value)) for name, value in facts.items() if name not in apart),
-            ),
-            Table(
-                "Switches of the libraries",
-                (Column("variable"), Column("value")),
-                tuple(facts["switches"].items()),
-            ),
-            Table(
-                "Answers of libraries",
-                (Column("questions", True), Column("answer"), Column("asked")),
-                tuple(
-                    (str(count), answer, ask)
-                    for (ask, answer), count in Counter(
-                        (question.ask, _spelt(came)) for question, came in given.items()
-                    ).most_common()
-                ),
-            ),
-        ]
+        "Facts",
+        ("name", "value"),
+        ((name, _value(name, value)) for name, value in facts.items() if name not in apart),
+    )
+    show("Switches of the libraries", ("variable", "value"), facts["switches"].items())
+    counts = Counter((question.ask, _answer(came)) for question, came in given.items())
+    show(
+        "Answers of libraries",
+        ("questions", "answer", "asked"),
+        ((count, answer, ask) for (ask, answer), count in counts.most_common()),
     )
     if not given:
         click.echo("\nNo library was asked anything: no rule comes to a question on this machine.")
 
 
-def _gpu(gpu: Mapping[str, Any]) -> tuple[str, ...]:
-    memory = "" if gpu["memory"] is None else f"{gpu['memory'] / 2**30:.0f}"
-    return (str(gpu["index"]), gpu["name"], memory, _value("", gpu["compute_capability"]), gpu["uuid"])
+def _gpu(gpu: Mapping[str, Any]) -> tuple[str | int, ...]:
+    memory = "" if gpu["memory"] is None else round(gpu["memory"] / 2**30)
+    return (gpu["index"], gpu["name"], memory, spelt(gpu["compute_capability"]), gpu["uuid"])
 
 
 def _value(name: str, value: Any) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, (tuple, list)):
-        return ".".join(map(str, value))
-    if name in ("memory", "gpu_memory"):
+    if value is not None and name in ("memory", "gpu_memory"):
         return f"{value / 2**30:.0f} GiB"
-    return str(value)
+    return spelt(value)
 
 
-def _spelt(came: Answer | QueryFailedError) -> str:
+def _answer(came: Answer | QueryFailedError) -> str:
     if isinstance(came, QueryFailedError):
         return f"failed: {came}"
     offered = [name for name, there in came.items() if there is True]

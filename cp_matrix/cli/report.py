@@ -45,17 +45,17 @@ def command(run: str, junit: Path | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(as_dict(closing, folder, written), indent=2))
         return
-    end = "" if closing.finished is not None else "; the run has not finished"
+    end = "" if record.finished is not None else "; the run has not finished"
     click.echo(f"{summary.counted(closing.counts)}{end}")
     for path in written:
         click.echo(str(path))
-    for notice in closing.notices:
+    for notice in closing.record.notices:
         click.echo(printable(notice), err=True)
 
 
 def as_dict(closing: Closing, folder: Path, reports: list[Path]) -> dict[str, Any]:
     """What ``--json`` prints. Counts include ``no verdict`` where a run was killed."""
-    started, finished = closing.started, closing.finished
+    started, finished = closing.record.started, closing.record.finished
     return {
         "run": one_line(started.run_id) if started is not None else folder.resolve().name,
         "folder": one_line(str(folder)),
@@ -72,7 +72,7 @@ def as_dict(closing: Closing, folder: Path, reports: list[Path]) -> dict[str, An
             *(_failure(concluded(result, ())) for result in closing.not_run),
         ],
         "flaky": [one_line(one.result.case) for one in closing.flaky],
-        "notices": [one_line(notice) for notice in closing.notices],
+        "notices": [one_line(notice) for notice in closing.record.notices],
         "reports": [one_line(str(path)) for path in reports],
     }
 

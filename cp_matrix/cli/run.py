@@ -9,7 +9,18 @@ import click
 
 from cp_matrix.cli.options import selection_options
 from cp_matrix.cli.order import order_options
-from cp_matrix.cli.values import BATCH_SIZE, OutputFile, Seconds, grace_option, jobs_option, timeout_option
+from cp_matrix.cli.values import (
+    STARTS,
+    OutputFile,
+    batch_size_option,
+    choice,
+    grace_option,
+    jobs_option,
+    number,
+    out_option,
+    seconds,
+    timeout_option,
+)
 from cp_matrix.errors import UsageError
 from cp_matrix.session.choose import Request
 from cp_matrix.session.order import Ordering, arrange
@@ -18,87 +29,43 @@ from cp_matrix.session.order import Ordering, arrange
 @click.command("run")
 @selection_options
 @order_options
-@click.option(
-    "--batch-size",
-    type=BATCH_SIZE,
-    metavar="N|all",
-    default="16",
-    show_default=True,
-    help="Cases one world may take: 1 isolates every case, 'all' keeps a world while it is healthy.",
+@batch_size_option(
+    "Cases one world may take: 1 isolates every case, 'all' keeps a world while it is healthy."
 )
-@click.option(
+@choice(
     "--start",
-    type=click.Choice(["warm", "cold"]),
-    default="warm",
-    show_default=True,
+    STARTS,
     help="Fork ranks from a process that has imported torch, or execute torchrun for every world.",
 )
 @jobs_option
 @timeout_option
-@click.option(
-    "--start-timeout",
-    type=Seconds(),
-    default=180.0,
-    show_default=True,
-    metavar="S",
-    help="Seconds a world may take to start.",
-)
+@seconds("--start-timeout", default=180.0, help="Seconds a world may take to start.")
 @grace_option
-@click.option(
+@number(
     "--retries",
-    type=click.IntRange(min=0),
+    least=0,
     default=1,
-    show_default=True,
-    metavar="N",
     help="How often a case whose world crashed is tried again, alone in a fresh world.",
 )
 @click.option("--confirm", is_flag=True, help="Run a failed case once more alone; its verdict stays.")
-@click.option(
-    "--flaky",
-    type=click.Choice(["pass", "fail"]),
-    default="pass",
-    show_default=True,
-    help="What a pass on a retry counts as.",
-)
-@click.option("--maxfail", type=click.IntRange(min=1), metavar="N", help="Stop after N bad verdicts.")
-@click.option(
-    "--seed", type=click.IntRange(0, 2**63 - 1), default=1234, show_default=True, help="Given to every case."
-)
-@click.option(
+@choice("--flaky", ("pass", "fail"), help="What a pass on a retry counts as.")
+@number("--maxfail", help="Stop after N bad verdicts.")
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=1234, help="Given to every case.")
+@choice(
     "--isolation",
-    type=click.Choice(["restore", "off"]),
-    default="restore",
-    show_default=True,
+    ("restore", "off"),
     help="Put back what a case changed before the next one, or let it meet the next one.",
 )
-@click.option(
+@choice(
     "--after-failure",
-    type=click.Choice(["auto", "replace", "keep"]),
-    default="auto",
-    show_default=True,
+    ("auto", "replace", "keep"),
     help="What becomes of a world in which a case failed, where each rank can go on: auto keeps it after "
     "mismatches and replaces it where the case raised.",
 )
-@click.option(
-    "--min-run", type=click.IntRange(min=1), metavar="N", help="Exit with 4 if fewer than N cases run."
-)
-@click.option(
-    "--expect", type=click.IntRange(min=0), metavar="N", help="Exit with 4 unless exactly N cases can run."
-)
-@click.option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("reports"),
-    show_default=True,
-    metavar="DIR",
-    help="Where the run folder is made.",
-)
-@click.option(
-    "--junit",
-    type=OutputFile(),
-    metavar="PATH",
-    help="JUnit file; default: in the run folder.",
-)
+@number("--min-run", help="Exit with 4 if fewer than N cases run.")
+@number("--expect", least=0, help="Exit with 4 unless exactly N cases can run.")
+@out_option("Where the run folder is made.")
+@click.option("--junit", type=OutputFile(), metavar="PATH", help="JUnit file; default: in the run folder.")
 @click.option("--plain", is_flag=True, help="Lines instead of a live view.")
 def command(
     request: Request,
@@ -127,46 +94,40 @@ def command(
     MATRIX is the name of a shipped matrix or a path (default: the shipped ones); every other word is a
     case's id, a beginning of ids, or a short hash.
     """
-    from cp_matrix.mailbox import AfterFailure, Isolation
-    from cp_matrix.run.options import Options
+    from cp_matrix.mailbox import AfterFailure, Isolation, WorldSpec
+    from cp_matrix.run.fleet import Settings
     from cp_matrix.run.policy import Limits, Rules
     from cp_matrix.session.coverage import check_coverage
     from cp_matrix.session.session import Session
-    from cp_matrix.session.suites import check_suite, import_paths
+    from cp_matrix.session.suites import check_suite
 
     if request.profile is not None:
         raise UsageError("--profile is for planning", hint="Cases run on this machine only: cp-matrix plan.")
-    began = time.monotonic()
-    arranged = arrange(request, ordering, out)
-    chosen, spec = arranged.chosen, arranged.spec
-    folders = arranged.import_path or import_paths(chosen)
-    if spec is not None:
-        seed = seed if _was_typed("seed") else spec.seed
-        isolation = isolation if _was_typed("isolation") else spec.isolation.value
-    for (_, suite), places in sorted(folders.items()):
-        check_suite(suite, places)
-    check_coverage(chosen.plan, expect, min_run)
-    options = Options(
-        batch_size=batch_size,
-        start=start,
-        jobs=jobs,
-        maxfail=maxfail or (1 if ordering.until_fail else None),
-        rules=Rules(retries, confirm),
-        limits=Limits(grace=grace),
-        timeout=timeout,
-        start_timeout=start_timeout,
-        seed=seed,
-        import_path=folders,
-        isolation=Isolation(isolation),
-        after_failure=AfterFailure(after_failure),
-    )
     while True:
-        session = Session(arranged, options, out, junit, plain=plain, began=began)
-        status = session.carry_out(flaky_fails=flaky == "fail", min_run=min_run)
-        if status or not ordering.loops:
-            return status
         began = time.monotonic()
         arranged = arrange(request, ordering, out)
+        if (replayed := arranged.spec) is not None:
+            seed = seed if _was_typed("seed") else replayed.seed
+            isolation = isolation if _was_typed("isolation") else replayed.isolation.value
+        for (_, suite), folders in sorted(arranged.import_path.items()):
+            check_suite(suite, folders)
+        check_coverage(arranged.chosen.plan, expect, min_run)
+        spec = WorldSpec.template(seed, Isolation(isolation), AfterFailure(after_failure))
+        session = Session(
+            arranged,
+            Settings(spec, start, jobs, start_timeout, Limits(grace=grace)),
+            Rules(retries, confirm),
+            out,
+            junit,
+            batch_size=batch_size,
+            timeout=timeout,
+            maxfail=maxfail or (1 if ordering.until_fail else None),
+            plain=plain,
+            began=began,
+        )
+        status = session.carry_out(flaky_fails=flaky == "fail")
+        if status or not ordering.loops:
+            return status
 
 
 def _was_typed(option: str) -> bool:

@@ -4,78 +4,59 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import click
+from rich.cells import cell_len
 
+from cp_matrix.matrix import facts
 from cp_matrix.report.printable import pad, printable
 
-
-@dataclass(frozen=True)
-class Column:
-    """A heading; ``right`` for numbers. On a terminal, long cells of any column are folded."""
-
-    name: str
-    right: bool = False
+#: Text, which may come from a matrix file, or a number.
+Row = Sequence[str | int]
 
 
-@dataclass(frozen=True)
-class Table:
-    """A title, headings and rows of text, which may come from a matrix file."""
+def show(title: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
+    """Print a table after an empty line, if it has rows. Columns of numbers stand at the right.
 
-    title: str
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-def show(tables: Sequence[Table]) -> None:
-    """Print tables that have rows, each after an empty line."""
-    pretty = sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")
-    for table in tables:
-        if table.rows:
-            click.echo()
-            if pretty:
-                _show_rich(table)
-            else:
-                for line in plain_lines(table):
-                    click.echo(line)
-
-
-def plain_lines(table: Table) -> list[str]:
-    """The table as lines: columns two blanks apart, the last one as long as it is."""
-    cells = [[printable(cell) for cell in row] for row in (_headings(table), *table.rows)]
-    widths = [max(len(pad(row[index], 0)) for row in cells) for index in range(len(table.columns))]
-    lines = [table.title]
+    On a terminal, long cells are folded; elsewhere columns are two blanks apart and nothing is cut.
+    """
+    found = list(rows)
+    if not found:
+        return
+    numbers = [any(isinstance(cell, int) for cell in column) for column in zip(*found, strict=True)]
+    cells = [[printable(str(cell)) for cell in row] for row in (columns, *found)]
+    click.echo()
+    if sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb"):
+        _show_rich(title, cells, numbers)
+        return
+    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
+    click.echo(title)
     for row in cells:
         fitted = [
-            cell.rjust(width) if column.right else pad(cell, width)
-            for cell, width, column in zip(row, widths, table.columns, strict=True)
+            cell.rjust(width) if number else pad(cell, width)
+            for cell, width, number in zip(row, widths, numbers, strict=True)
         ]
-        lines.append(f"  {'  '.join(fitted)}".rstrip())
-    return lines
+        click.echo(f"  {'  '.join(fitted)}".rstrip())
 
 
-def _headings(table: Table) -> tuple[str, ...]:
-    return tuple(column.name for column in table.columns)
+def spelt(value: Any) -> str:
+    """A fact in a cell, as reasons show it; JSON has lists for tuples."""
+    return facts.spelt(tuple(value) if isinstance(value, list) else value)
 
 
-def _show_rich(table: Table) -> None:
+def _show_rich(title: str, cells: Sequence[Sequence[str]], numbers: Sequence[bool]) -> None:
     from rich import box
     from rich.console import Console
-    from rich.table import Table as RichTable
+    from rich.table import Table
     from rich.text import Text
 
-    shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
-    for column in table.columns:
-        shown.add_column(
-            Text(column.name),
-            justify="right" if column.right else "left",
-            overflow="fold",
-            no_wrap=column.right,
-        )
-    for row in table.rows:
-        shown.add_row(*(Text(printable(cell)) for cell in row))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
+    for name, number in zip(cells[0], numbers, strict=True):
+        table.add_column(Text(name), justify="right" if number else "left", overflow="fold", no_wrap=number)
+    for row in cells[1:]:
+        table.add_row(*map(Text, row))
     console = Console(markup=False, highlight=False, emoji=False)
-    console.print(Text(table.title, style="bold"))
-    console.print(shown)
+    console.print(Text(title, style="bold"))
+    console.print(table)

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
+
+from cp_matrix.record.reading import REPORTS
+
+#: What gives a command an option.
+Option = Callable[[Any], Any]
 
 
 class Seconds(click.FloatRange):
@@ -63,19 +70,35 @@ class NumberOr(click.ParamType[float | None]):
 BATCH_SIZE = NumberOr("cases", "all", math.inf)
 #: None for ``auto``.
 RANKS_PER_GPU = NumberOr("ranks", "auto", None)
+EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+DEVICES = ("auto", "cpu", "cuda")
+STARTS = ("warm", "cold")
 
-#: Options that commands which start worlds share.
-jobs_option = click.option(
-    "--jobs", type=click.IntRange(min=1), metavar="N", help="Worlds at once; default: as many as fit."
-)
-timeout_option = click.option(
-    "--timeout", type=Seconds(), metavar="S", help="Seconds a case may take; default: as declared."
-)
-grace_option = click.option(
-    "--grace",
-    type=Seconds(),
-    default=5.0,
-    show_default=True,
-    metavar="S",
-    help="Seconds other ranks may take after one has failed.",
-)
+
+def choice(name: str, values: Sequence[str], help: str | None = None) -> Option:  # noqa: A002 - as click calls it
+    """An option that takes one of some words, by default the first."""
+    return click.option(name, type=click.Choice(values), default=values[0], help=help)
+
+
+def number(name: str, *, least: int = 1, default: int | None = None, help: str) -> Option:  # noqa: A002
+    """An option that counts something, from ``least`` on."""
+    return click.option(name, type=click.IntRange(min=least), metavar="N", default=default, help=help)
+
+
+def seconds(name: str, *, default: float | None = None, help: str) -> Option:  # noqa: A002
+    return click.option(name, type=Seconds(), metavar="S", default=default, help=help)
+
+
+# Options that commands share.
+jobs_option = number("--jobs", help="Worlds at once; default: as many as fit.")
+timeout_option = seconds("--timeout", help="Seconds a case may take; default: as declared.")
+grace_option = seconds("--grace", default=5.0, help="Seconds other ranks may take after one has failed.")
+
+
+def batch_size_option(help: str) -> Option:  # noqa: A002
+    return click.option("--batch-size", type=BATCH_SIZE, metavar="N|all", default="16", help=help)
+
+
+def out_option(help: str) -> Option:  # noqa: A002
+    folder = click.Path(file_okay=False, path_type=Path)
+    return click.option("--out", type=folder, default=REPORTS, metavar="DIR", help=help)

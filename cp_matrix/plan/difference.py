@@ -5,9 +5,9 @@ Pure functions over plans and facts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 from cp_matrix.matrix.decide import Skip
@@ -20,7 +20,7 @@ _OF_NO_WEIGHT = frozenset({"hostname", "notes", "gpus"})
 NOT_TOLD = "unknown"
 
 
-class Kind(Enum):
+class Kind(StrEnum):
     """How a case fares on the second machine as compared with the first; in the order of reports."""
 
     APPEARS = "appears"
@@ -66,26 +66,20 @@ def differing_facts(before: Mapping[str, Any], after: Mapping[str, Any]) -> tupl
 
 def compare(before: Plan, after: Plan) -> tuple[Change, ...]:
     """How the cases that change fare, in groups: by kind, the largest group of a kind first."""
+    earlier = dict(zip(before.ids, before.skips, strict=True))
+    later = dict(zip(after.ids, after.skips, strict=True))
     groups: dict[tuple[Kind, Skip | None, Skip | None], list[str]] = {}
-    for case, kind, first, second in _changes(before, after):
-        groups.setdefault((kind, first, second), []).append(case)
+    for case in {**later, **earlier}:
+        first, second = earlier.get(case), later.get(case)
+        if case not in earlier:
+            kind: Kind | None = Kind.ONLY_AFTER
+        else:
+            kind = _kind(first, second) if case in later else Kind.ONLY_BEFORE
+        if kind is not None:
+            groups.setdefault((kind, first, second), []).append(case)
     order = list(Kind)
     changes = [Change(*key, tuple(cases)) for key, cases in groups.items()]
     return tuple(sorted(changes, key=lambda change: (order.index(change.kind), -len(change.cases))))
-
-
-def _changes(before: Plan, after: Plan) -> Iterator[tuple[str, Kind, Skip | None, Skip | None]]:
-    earlier = dict(zip(before.ids, before.skips, strict=True))
-    seen = set()
-    for case, second in zip(after.ids, after.skips, strict=True):
-        seen.add(case)
-        if case not in earlier:
-            yield case, Kind.ONLY_AFTER, None, second
-        elif (kind := _kind(earlier[case], second)) is not None:
-            yield case, kind, earlier[case], second
-    for case, first in earlier.items():
-        if case not in seen:
-            yield case, Kind.ONLY_BEFORE, first, None
 
 
 def _kind(before: Skip | None, after: Skip | None) -> Kind | None:

@@ -7,7 +7,7 @@ can be part of a word; quotes take those in as well.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from cp_matrix.errors import SelectionError
@@ -61,7 +61,8 @@ class _Parser:
         while position < end:
             match = _TOKEN.match(self.text, position)
             if match is None:
-                raise self._error("a quote is not closed", self._skip_blanks(position) + 1)
+                rest = self.text[position:].lstrip()
+                raise self._error("a quote is not closed", len(self.text) - len(rest) + 1)
             position = match.end()
             if match["paren"]:
                 yield _Token(match["paren"], match["paren"], match.start("paren") + 1)
@@ -72,9 +73,6 @@ class _Parser:
                 yield _Token(kind, match["word"], match.start("word") + 1)
         while True:
             yield _Token("end", "", end + 1)
-
-    def _skip_blanks(self, position: int) -> int:
-        return position + len(self.text[position:]) - len(self.text[position:].lstrip())
 
     def _advance(self) -> None:
         self.current = next(self._tokens)
@@ -87,18 +85,16 @@ class _Parser:
         return self._error(f"{found} where {wanted} is expected", self.current.column)
 
     def alternatives(self, depth: int) -> Test:
-        options = [self._conjunction(depth)]
-        while self.current.kind == "or":
-            self._advance()
-            options.append(self._conjunction(depth))
-        return options[0] if len(options) == 1 else lambda name: any(option(name) for option in options)
+        return self._joined("or", any, lambda: self._joined("and", all, lambda: self._negation(depth)))
 
-    def _conjunction(self, depth: int) -> Test:
-        parts = [self._negation(depth)]
-        while self.current.kind == "and":
+    def _joined(
+        self, operator: str, combine: Callable[[Iterable[bool]], bool], part: Callable[[], Test]
+    ) -> Test:
+        parts = [part()]
+        while self.current.kind == operator:
             self._advance()
-            parts.append(self._negation(depth))
-        return parts[0] if len(parts) == 1 else lambda name: all(part(name) for part in parts)
+            parts.append(part())
+        return parts[0] if len(parts) == 1 else lambda name: combine(one(name) for one in parts)
 
     def _negation(self, depth: int) -> Test:
         if depth > MAX_DEPTH:

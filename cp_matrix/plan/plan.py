@@ -18,21 +18,10 @@ from cp_matrix.errors import MatrixError, UsageError
 from cp_matrix.matrix.case import Case, case_hash
 from cp_matrix.matrix.decide import Decisions, Skip, decide
 from cp_matrix.matrix.expand import grids, positions
-from cp_matrix.matrix.explain import Explanation, RuleOutcome, explain
+from cp_matrix.matrix.explain import explain
 from cp_matrix.matrix.facts import read_facts
 from cp_matrix.matrix.loaded import PLAIN, LoadedMatrix, Variant
 from cp_matrix.matrix.query import Answers
-
-__all__ = [
-    "Explanation",
-    "Plan",
-    "PlannedCase",
-    "RuleOutcome",
-    "Skip",
-    "explain",
-    "make_plan",
-    "settle",
-]
 
 
 @dataclass(frozen=True)

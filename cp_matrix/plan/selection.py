@@ -59,7 +59,11 @@ def select(plan: Plan, selection: Selection) -> Plan:
     if selection.tests:
         filters.append(_by_test(plan, selection.tests))
     if selection.params:
-        filters += _by_params([planned.case for planned in plan.cases], selection.params)
+        cases = [planned.case for planned in plan.cases]
+        texts_of: dict[str, list[str]] = {}
+        for name, text in selection.params:
+            texts_of.setdefault(name, []).append(text)
+        filters += [_by_param(cases, name, texts) for name, texts in texts_of.items()]
     if selection.keyword:
         filters.append(_by_keyword(plan, parse_keyword(selection.keyword), selection.keyword))
     if selection.cases:
@@ -83,13 +87,6 @@ def _by_test(plan: Plan, patterns: Sequence[str]) -> _Filter:
         wanted.update(matching)
     taken = frozenset(position for position, test in enumerate(test_of) if test in wanted)
     return _Filter(" ".join(f"-t {pattern}" for pattern in patterns), taken)
-
-
-def _by_params(cases: Sequence[Case], params: Sequence[tuple[str, str]]) -> list[_Filter]:
-    values_of: dict[str, list[str]] = {}
-    for name, text in params:
-        values_of.setdefault(name, []).append(text)
-    return [_by_param(cases, name, texts) for name, texts in values_of.items()]
 
 
 def _by_param(cases: Sequence[Case], name: str, texts: Sequence[str]) -> _Filter:
@@ -173,7 +170,13 @@ def _by_name(plan: Plan, names: Sequence[str]) -> _Filter:
             taken.add(position_of[name])
             continue
         beginning = [position for position, full in enumerate(ids) if full.startswith(name)] if name else []
-        taken.update(beginning or _by_hash(plan, name) or _no_such_case(name, ids))
+        found = beginning or _by_hash(plan, name)
+        if not found:
+            raise SelectionError(
+                f"{name!r} is no matrix, and no case has this id, beginning of an id or short hash",
+                hint=_near_ids(name, ids),
+            )
+        taken.update(found)
     return _Filter(" ".join(names), frozenset(taken))
 
 
@@ -187,13 +190,6 @@ def _by_hash(plan: Plan, text: str) -> list[int]:
         several = "".join(f"\n  {cases[position].hash}  {cases[position].id}" for position in found[:10])
         raise SelectionError(f"{text} begins the hashes of {len(found)} cases; type more of it:{several}")
     return found
-
-
-def _no_such_case(name: str, ids: Sequence[str]) -> list[int]:
-    raise SelectionError(
-        f"{name!r} is no matrix, and no case has this id, beginning of an id or short hash",
-        hint=_near_ids(name, ids),
-    )
 
 
 def _near_ids(name: str, ids: Sequence[str]) -> str:

@@ -44,11 +44,7 @@ class Durations(Consumer):
         return self._all().get(self._machine, {})
 
     def add(self, seconds: Mapping[str, float]) -> None:
-        """Remember these as the latest. Runs that do so at the same time wait for each other.
-
-        Raises:
-            OSError: they cannot be written.
-        """
+        """Remember these as the latest, or raise OSError. Runs that do so at once wait for each other."""
         with _locked(self._path):
             machines = self._all()
             known = machines.get(self._machine, {})

@@ -46,7 +46,6 @@ class RunRecord(Consumer):
     specs: dict[str, WorldSpec] = field(default_factory=dict)
 
     def on_event(self, event: events.Event) -> None:
-        """Take one event into account."""
         match event:
             case events.RunStarted():
                 self.started = event

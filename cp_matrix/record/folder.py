@@ -53,19 +53,17 @@ class RunFolder(Consumer):
 
     @classmethod
     def create(cls, reports: Path, plan: Plan, environment: Mapping[str, Any]) -> RunFolder:
-        """Make the folder, with the plan and the environment in it, and point ``latest`` at it.
-
-        Raises:
-            RunFolderError: it cannot be made or written.
-        """
+        """Make the folder, with plan and environment, point ``latest`` at it; or raise `RunFolderError`."""
         name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
         path = reports.absolute() / name
-        if not _is_text(path):
+        try:
+            str(path).encode()
+        except UnicodeEncodeError as error:
             raise RunFolderError(
                 "the path of the run folder is no UTF-8 text, which its records have to be",
                 where=os.fsencode(path).decode(errors="backslashreplace"),
                 hint="Name another folder with --out DIR.",
-            )
+            ) from error
         latest = reports.absolute() / "latest"
         if latest.is_dir() and not latest.is_symlink():
             raise RunFolderError(
@@ -93,8 +91,7 @@ class RunFolder(Consumer):
     def on_event(self, event: events.Event) -> None:
         """Write an event down; of the last one of a case, first its result with all attempts.
 
-        Raises:
-            RunFolderLostError: it cannot be written.
+        Raises `RunFolderLostError` where that cannot be written.
         """
         match event:
             case events.AttemptFinished(attempt=attempt):
@@ -117,11 +114,7 @@ class RunFolder(Consumer):
 
     @contextmanager
     def needed(self) -> Iterator[None]:
-        """Make an error about a file in this folder one about the folder.
-
-        Raises:
-            RunFolderLostError: instead of the OSError.
-        """
+        """Make an OSError about a file in this folder a `RunFolderLostError`."""
         try:
             yield
         except OSError as error:
@@ -136,22 +129,8 @@ class RunFolder(Consumer):
             hint="The run was ended; what had no verdict was not run. Make room, or name another --out DIR.",
         )
 
-    def logs_of(self, world: str) -> Path:
-        """The folder of a world's logs, made on first use."""
-        path = self.path / "logs" / world
-        path.mkdir(parents=True, exist_ok=True)
-        return path
-
     def close(self) -> None:
         self._events.close()
-
-
-def _is_text(path: Path) -> bool:
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _point_latest(reports: Path, name: str) -> None:

@@ -6,10 +6,9 @@ values, table fields, reasons) is written once and named by its index.
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import groupby, product
 from pathlib import Path
 from typing import Any, Union
@@ -17,6 +16,7 @@ from typing import Any, Union
 import msgspec
 
 from cp_matrix.errors import RunFolderError
+from cp_matrix.mailbox import write_atomically
 from cp_matrix.matrix.case import Case, Scalar, Value, id_suffix
 from cp_matrix.matrix.decide import Decisions, Skip
 from cp_matrix.matrix.expand import typed
@@ -49,8 +49,6 @@ class Block(msgspec.Struct):
 
 
 class PlanFile(msgspec.Struct):
-    """The whole file."""
-
     format: int
     skips: list[tuple[str, str]]
     fields: list[Fields]
@@ -69,13 +67,7 @@ def dump(plan: Plan, path: Path) -> None:
     else:
         for _, neighbours in groupby(plan.cases, _shared):
             writer.cases(list(neighbours))
-    content = writer.content()
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_atomically(path, writer.content())
 
 
 def load_plan(path: Path) -> Plan:
@@ -133,23 +125,24 @@ class _Writer:
         if not included:
             return
         test = grid.test
-        rows: list[list[dict[str, Value]]] = [
-            [dict(axis.rows[str(value)]) if axis.table is not None else {} for value in values]
-            for axis, values in zip(test.axes, grid.values, strict=True)
-        ]
         chosen = list(product(*(range(len(values)) for values in grid.values)))
         chosen = chosen if len(chosen) == len(included) else [chosen[position] for position in included]
         codes = [list(column) for column in zip(*chosen, strict=True)]
-        tables = [index for index, axis in enumerate(test.axes) if axis.table is not None]
-        known: dict[tuple[int, ...], int] = {}
-        field_codes = []
-        for key in zip(*(codes[index] for index in tables), strict=True) if tables else [()] * len(chosen):
-            if key not in known:
-                own: dict[str, Value] = {}
-                for index, code in zip(tables, key, strict=True):
-                    own.update(rows[index][code])
-                known[key] = self.field_code({**own, **test.constants})
-            field_codes.append(known[key])
+        tables = {
+            index: [axis.rows[str(value)] for value in values]
+            for index, (axis, values) in enumerate(zip(test.axes, grid.values, strict=True))
+            if axis.table is not None
+        }
+
+        @cache
+        def field_code(*key: int) -> int:
+            own: dict[str, Value] = {}
+            for rows, code in zip(tables.values(), key, strict=True):
+                own.update(rows[code])
+            return self.field_code({**own, **test.constants})
+
+        keys = zip(*(codes[index] for index in tables), strict=True) if tables else [()] * len(chosen)
+        field_codes = [field_code(*key) for key in keys]
         world_sizes, timeouts = grid.each("world_size", included), grid.each("timeout", included)
         axes = {axis.name: list(values) for axis, values in zip(test.axes, grid.values, strict=True)}
         shared = (grid.matrix, test.name, test.suite, grid.environment)
@@ -176,7 +169,10 @@ class _Writer:
                 first.environment,
                 axes,
                 codes,
-                [self.field_code(_own_fields(case)) for case in cases],
+                [
+                    self.field_code({name: value for name, value in case.params.items() if name not in axes})
+                    for case in cases
+                ],
                 [case.world_size for case in cases],
                 [case.timeout for case in cases],
                 self.skip_codes(one.skip for one in planned),
@@ -186,13 +182,7 @@ class _Writer:
         )
 
 
-def _own_fields(case: Case) -> dict[str, Value]:
-    return {name: value for name, value in case.params.items() if name not in case.axes}
-
-
 class StoredCases(LazyCases):
-    """The cases of a plan file."""
-
     def __init__(self, stored: PlanFile) -> None:
         """Raises ValueError or IndexError where the file's parts do not fit together."""
         self._blocks = stored.blocks

@@ -20,22 +20,14 @@ REPORTS = Path("reports")
 
 
 def resolve(name: str, reports: Path = REPORTS) -> Path:
-    """The run folder meant by a path, a run's name or ``latest``.
-
-    Raises:
-        RunFolderError: there is none; the hint names the runs there are.
-    """
+    """The run folder meant by a path, a run's name or ``latest``, or `RunFolderError` with the known ones."""
     for candidate in (Path(name), reports / name):
         if (candidate / "plan.json").is_file():
             return candidate
     if name != "latest" and Path(name).is_dir():
         raise RunFolderError("no run folder: it has no plan.json", where=name)
-    runs = (
-        sorted((path.parent.name for path in reports.glob("*/plan.json")), reverse=True)
-        if reports.is_dir()
-        else []
-    )
-    known = [run for run in runs if run != "latest"]
+    found = {path.parent.name for path in reports.glob("*/plan.json")}
+    known = sorted(found - {"latest"}, reverse=True)
     hint = f"Runs in {reports}: {', '.join(known[:5])}." if known else f"There are no runs in {reports}."
     raise RunFolderError(f"no run {name!r}", hint=hint)
 
@@ -43,11 +35,8 @@ def resolve(name: str, reports: Path = REPORTS) -> Path:
 def load(folder: Path) -> RunRecord:
     """Everything that is known of the run in ``folder``, also of one that was killed.
 
-    Verdicts that are in ``results/`` but did not reach ``events.jsonl`` are taken from there. A
-    result file that cannot be read becomes a notice.
-
-    Raises:
-        RunFolderError: the plan or an event cannot be read.
+    Verdicts that are in ``results/`` but did not reach ``events.jsonl`` are taken from there. A result file
+    that cannot be read becomes a notice; for the plan or an event, `RunFolderError` is raised.
     """
     record = RunRecord(load_plan(folder / "plan.json"))
     for event in _events(folder / "events.jsonl"):
@@ -57,11 +46,7 @@ def load(folder: Path) -> RunRecord:
 
 
 def recorded_environment(folder: Path) -> Mapping[str, Any]:
-    """``environment.json`` of a run; empty where there is none.
-
-    Raises:
-        RunFolderError: it cannot be read.
-    """
+    """``environment.json`` of a run; empty where there is none. `RunFolderError` where it cannot be read."""
     path = folder / "environment.json"
     try:
         found = json.loads(path.read_bytes())

@@ -37,11 +37,10 @@ class Rerun(msgspec.Struct, frozen=True):
 def recorded_rerun(folder: Path) -> Rerun:
     """What the run in ``folder`` had; one for the default matrices where that is not recorded.
 
-    Raises:
-        RunFolderError: ``environment.json`` cannot be read.
+    Raises `RunFolderError` where ``environment.json`` cannot be read.
     """
     try:
-        return msgspec.convert(recorded_environment(folder).get("alone", {}), Rerun)
+        return msgspec.convert(recorded_environment(folder).get("rerun", {}), Rerun)
     except msgspec.ValidationError:
         return Rerun()
 

@@ -12,12 +12,7 @@ from cp_matrix.record.results import Attempt
 
 @dataclass(frozen=True)
 class RecordedWorld:
-    """One world that took at least one case.
-
-    Attributes:
-        spec: what it was started with.
-        attempts: what it did, in order.
-    """
+    """One world that took at least one case: what it was started with, and what it did, in order."""
 
     spec: WorldSpec
     attempts: tuple[Attempt, ...]
@@ -26,8 +21,7 @@ class RecordedWorld:
 def recorded_worlds(record: RunRecord) -> dict[str, RecordedWorld]:
     """The worlds of a run that took cases, by name, in the order they were started.
 
-    Raises:
-        RunFolderError: the events do not tell what one of them was started with.
+    Raises `RunFolderError` where the events do not tell what one of them was started with.
     """
     taken: dict[str, list[Attempt]] = {}
     for case in record.attempts.keys() | record.results.keys():

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from cp_matrix.record import events
 from cp_matrix.record.fold import RunRecord
 from cp_matrix.record.rerun import Rerun, bisect_command
 from cp_matrix.record.results import Attempt, CaseResult, RankResult, Verdict
@@ -19,7 +18,7 @@ from cp_matrix.report.printable import first_line, printable
 
 #: Makes the command line that runs one case alone, from its id or hash.
 Command = Callable[[str], Sequence[str]]
-_ALONE = Rerun()
+_RERUN = Rerun()
 
 
 @dataclass(frozen=True)
@@ -53,31 +52,24 @@ class Closing:
     """A run as it stands when it is told of.
 
     Attributes:
+        record: the run itself.
         by_test: for each (matrix, test[@variant]) in plan order how many cases have each verdict, or None.
-        reasons: how many cases each reason skips.
         not_run: results of cases that were not run.
         without_verdict: ids of cases that have none: the run was killed, or goes on.
         slowest: results of cases that ran, the slowest first.
         flaky: cases that passed only when tried again.
         leaks: what cases left behind, by case.
         failures: cases that failed, crashed or timed out, in the order they ended.
-        left: processes that do not die.
-        worlds: how many were started.
     """
 
-    started: events.RunStarted | None
-    finished: events.RunFinished | None
+    record: RunRecord
     by_test: Mapping[tuple[str, str], Counter[Verdict | None]]
-    reasons: Counter[str]
     not_run: tuple[CaseResult, ...]
     without_verdict: tuple[str, ...]
     slowest: tuple[CaseResult, ...]
     flaky: tuple[Concluded, ...]
     leaks: Mapping[str, tuple[str, ...]]
     failures: tuple[Concluded, ...]
-    notices: tuple[str, ...]
-    left: tuple[str, ...]
-    worlds: int
 
     @cached_property
     def counts(self) -> Counter[Verdict | None]:
@@ -91,7 +83,8 @@ class Closing:
     @property
     def leaks_are_kept(self) -> bool:
         """Whether what cases left behind met the next ones."""
-        return self.started is not None and self.started.isolation == "off"
+        started = self.record.started
+        return started is not None and started.isolation == "off"
 
     @property
     def line(self) -> str:
@@ -102,14 +95,14 @@ class Closing:
         followed, where they apply, by ``; 2 flaky`` and by ``; `` and why the run ended early. What has no
         verdict was not run.
         """
-        counts = settled(self.counts)
+        counts, finished = settled(self.counts), self.record.finished
         line = ", ".join(f"{counts[verdict]} {word(verdict)}" for verdict in STYLES)
-        if self.finished is not None:
-            line += f" in {self.finished.seconds:.1f} s"
+        if finished is not None:
+            line += f" in {finished.seconds:.1f} s"
         if self.flaky:
             line += f"; {len(self.flaky)} flaky"
-        if self.finished is not None and self.finished.reason:
-            line += f"; {first_line(self.finished.reason)}"
+        if finished is not None and finished.reason:
+            line += f"; {first_line(finished.reason)}"
         return line
 
 
@@ -121,7 +114,7 @@ def settled(counts: Counter[Verdict | None]) -> Counter[Verdict]:
 
 
 def concluded(
-    result: CaseResult, attempts: Sequence[Attempt], command: Command = _ALONE, folder: Path | None = None
+    result: CaseResult, attempts: Sequence[Attempt], command: Command = _RERUN, folder: Path | None = None
 ) -> Concluded:
     """What is told of one case; see `close` for ``command`` and ``folder``."""
     attempt = deciding(result, attempts)
@@ -138,7 +131,7 @@ def concluded(
     )
 
 
-def close(record: RunRecord, command: Command = _ALONE, folder: Path | None = None) -> Closing:
+def close(record: RunRecord, command: Command = _RERUN, folder: Path | None = None) -> Closing:
     """Put together what is known of a run.
 
     Args:
@@ -163,17 +156,12 @@ def close(record: RunRecord, command: Command = _ALONE, folder: Path | None = No
         return tuple(concluded(one, record.attempts_of(one.case), command, folder) for one in chosen)
 
     return Closing(
-        started=record.started,
-        finished=record.finished,
+        record=record,
         by_test=by_test,
-        reasons=record.plan.reasons,
         not_run=tuple(result for result in results.values() if result.verdict is Verdict.NOT_RUN),
         without_verdict=tuple(case.id for case in record.plan.runnable if case.id not in results),
         slowest=tuple(sorted((one for one in ran if one.seconds > 0), key=lambda one: -one.seconds)),
         flaky=told(result for result in ran if result.flaky),
         leaks={case: tuple(found) for case, found in leaks.items() if found},
         failures=told(result for result in ran if result.verdict.is_bad),
-        notices=tuple(record.notices),
-        left=() if record.finished is None else record.finished.left,
-        worlds=len(record.specs),
     )

@@ -19,7 +19,8 @@ LINE_LIMIT = 1000
 def details(attempt: Attempt, folder: Path, limit: int) -> str:
     """Everything known of a failed attempt as clean text of at most ``limit`` bytes."""
     first = culprit(attempt)
-    sections = [_opening(attempt, first, limit // 2)]
+    told = attempt.reason if first is None or first.error is None else first.error.traceback
+    sections = [cap(told or headline(attempt), limit // 2)]
     others = [record for record in attempt.ranks if record is not first and record.error is not None]
     share = limit // 4 // max(1, len(attempt.stacks) + len(attempt.fatal_reports) + len(others))
     for rank, words in sorted(attempt.fatal_reports.items()):
@@ -77,11 +78,6 @@ def worst(ranks: Iterable[RankResult]) -> dict[str, TensorError]:
             if known is None or _distance(metric) > _distance(known):
                 farthest[metric.name] = metric
     return farthest
-
-
-def _opening(attempt: Attempt, first: RankResult | None, limit: int) -> str:
-    told = attempt.reason if first is None or first.error is None else first.error.traceback
-    return cap(told or headline(attempt), limit)
 
 
 def _history(attempt: Attempt) -> list[str]:

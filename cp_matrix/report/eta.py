@@ -30,7 +30,6 @@ class Eta:
     _end: float | None = None
 
     def apply(self, event: events.Event) -> None:
-        """Take one event into account."""
         match event:
             case events.RunStarted():
                 self._batch = float("inf") if event.batch_size == "all" else float(event.batch_size)

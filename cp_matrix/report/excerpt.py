@@ -43,22 +43,15 @@ def _read(path: Path, span: LogSpan, limit: int) -> str:
         size = file.seek(0, 2)
         start = max(0, min(span.start, size))
         end = size if span.end < 0 else max(start, min(span.end, size))
+
+        def between(first: int, last: int) -> str:
+            file.seek(first)
+            return file.read(last - first).decode("utf-8", "backslashreplace")
+
         if span.end < 0 and end - start > limit:
-            file.seek(end - limit)
-            return cap(
-                f"[the log's last {limit} bytes: {path}]\n{_decode(file.read(limit))}", limit, str(path)
-            )
+            tail = between(end - limit, end)
+            return cap(f"[the log's last {limit} bytes: {path}]\n{tail}", limit, str(path))
         if end - start <= 2 * limit:
-            file.seek(start)
-            return cap(_decode(file.read(end - start)), limit, f"{path}, bytes {start} to {end}")
-        file.seek(start)
-        head = _decode(file.read(limit))
-        file.seek(end - limit)
-        tail = _decode(file.read(limit))
-    return ends(
-        clean(head), clean(tail), f"{end - start} bytes, all of them: {path}, from {start} to {end}", limit
-    )
-
-
-def _decode(data: bytes) -> str:
-    return data.decode("utf-8", "backslashreplace")
+            return cap(between(start, end), limit, f"{path}, bytes {start} to {end}")
+        note = f"{end - start} bytes, all of them: {path}, from {start} to {end}"
+        return ends(clean(between(start, start + limit)), clean(between(end - limit, end)), note, limit)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from rich.text import Text
 
@@ -11,18 +13,12 @@ from cp_matrix.record.results import Attempt, RankResult
 from cp_matrix.report.closing import Concluded
 from cp_matrix.report.first_failure import untold_exits
 from cp_matrix.report.frames import innermost_frames, last_frames
-from cp_matrix.report.phrases import (
-    STYLES,
-    duration,
-    error_line,
-    headline,
-    ranks,
-    several,
-    word,
-)
+from cp_matrix.report.phrases import STYLES, duration, error_line, headline, ranks, several, word
 from cp_matrix.report.printable import cut_middle, first_line, printable, printable_lines
 
 MESSAGE_LINES = 6
+
+T = TypeVar("T")
 
 
 def failure(
@@ -62,14 +58,20 @@ def _attempt(attempt: Attempt, record: RankResult | None, folder: Path | None) -
         if not frames and not record.error.traceback.rstrip().endswith(record.error.message.rstrip()):
             frames = printable_lines(record.error.traceback)[-6:]
         lines += [_line(line, "dim", indent=5) for line in frames]
-    lines += _other_errors(attempt, None if record is None else record.rank)
+    others = {
+        other.rank: error_line(other.error)
+        for other in attempt.ranks
+        if other.error is not None and other is not record
+    }
+    lines += [_line(f"{ranks(where)}: {error}") for error, where in _grouped(others).items()]
     lines += _mismatches(attempt)
     for how, lost in _grouped(untold_exits(attempt)).items():
         lines.append(_line(f"{ranks(lost)} ended: {printable(how)}"))
     for rank, words in sorted(attempt.fatal_reports.items()):
         lines.append(_line(f"rank {rank} died here, innermost frame first:", "red"))
         lines += [_line(line, "dim", indent=5) for line in innermost_frames(words)]
-    for stack, stuck in _stuck(attempt).items():
+    stacks = {rank: tuple(innermost_frames(stack)) for rank, stack in attempt.stacks.items()}
+    for stack, stuck in _grouped(stacks).items():
         lines.append(_line(f"{ranks(stuck)} still inside, innermost frame first:", "yellow"))
         lines += [_line(line, "dim", indent=5) for line in stack]
     if attempt.logs:
@@ -83,14 +85,6 @@ def _attempt(attempt: Attempt, record: RankResult | None, folder: Path | None) -
     return lines
 
 
-def _other_errors(attempt: Attempt, first: int | None) -> list[Text]:
-    others: defaultdict[str, list[int]] = defaultdict(list)
-    for record in attempt.ranks:
-        if record.error is not None and record.rank != first:
-            others[error_line(record.error)].append(record.rank)
-    return [_line(f"{ranks(numbers)}: {error}") for error, numbers in others.items()]
-
-
 def _mismatches(attempt: Attempt) -> list[Text]:
     """Which tensors were wrong, one line for the ranks that agree; an error line has only the first."""
     wrong: dict[int, str] = {}
@@ -101,17 +95,10 @@ def _mismatches(attempt: Attempt) -> list[Text]:
     return [_line(f"mismatches on {ranks(where)}: {names}") for names, where in _grouped(wrong).items()]
 
 
-def _stuck(attempt: Attempt) -> dict[tuple[str, ...], list[int]]:
-    groups: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
-    for rank, stack in sorted(attempt.stacks.items()):
-        groups[tuple(innermost_frames(stack))].append(rank)
-    return groups
-
-
-def _grouped(by_rank: dict[int, str]) -> dict[str, list[int]]:
-    groups: defaultdict[str, list[int]] = defaultdict(list)
-    for rank, text in sorted(by_rank.items()):
-        groups[text].append(rank)
+def _grouped(by_rank: Mapping[int, T]) -> dict[T, list[int]]:
+    groups: defaultdict[T, list[int]] = defaultdict(list)
+    for rank, told in sorted(by_rank.items()):
+        groups[told].append(rank)
     return groups
 
 

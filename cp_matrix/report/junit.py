@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -21,14 +23,14 @@ from cp_matrix.record import events
 from cp_matrix.record.consumer import Consumer
 from cp_matrix.record.fold import RunRecord
 from cp_matrix.record.reading import environment_as_text
-from cp_matrix.record.results import CaseResult
+from cp_matrix.record.results import CaseResult, Verdict
 from cp_matrix.report.testcase import (
     FAILED_LIMIT,
     Rendered,
-    SkippedCases,
     class_name,
     pending,
     settled,
+    skipped,
     xml_seconds,
 )
 from cp_matrix.report.text import one_line
@@ -49,7 +51,7 @@ class _Suite:
     """One test's cases in plan order: runs of skipped ones as ready bytes, the others by themselves."""
 
     name: str
-    parts: list[bytes | Case] = field(default_factory=list)
+    parts: list[bytearray | Case] = field(default_factory=list)
     skipped: int = 0
 
 
@@ -70,9 +72,6 @@ class JUnitWriter(Consumer):
         record: the run; read anew at each write.
         path: the file, replaced atomically; its folder must exist.
         folder: the run folder that holds logs and ``environment.json`` (default: that of ``path``).
-
-    Attributes:
-        problems: why the last `update` could not write, or empty.
     """
 
     def __init__(self, record: RunRecord, path: Path, folder: Path | None = None) -> None:
@@ -113,11 +112,7 @@ class JUnitWriter(Consumer):
         self._due = now + max(MIN_INTERVAL, REST * (time.perf_counter() - begin))
 
     def finish(self) -> None:
-        """Write the file now, whatever was written before.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Write the file now, whatever was written before, or raise OSError."""
         self._refresh()
         self._write()
         self.problems = ()
@@ -140,14 +135,11 @@ class JUnitWriter(Consumer):
             why = no_verdict if result is None else ""
             kept = self._kept.get(case.id)
             if kept is None or kept.result is not result or (kept.attempts, kept.why) != (attempts, why):
-                self._keep(case, _Kept(result, attempts, why, self._render(case, result, why)))
+                rendered = self._render(case, result, why)
+                self._size += len(rendered.xml) - (0 if kept is None else len(kept.rendered.xml))
+                self._kept[case.id] = _Kept(result, attempts, why, rendered)
                 self._stale = True
         return self._stale
-
-    def _keep(self, case: Case, kept: _Kept) -> None:
-        before = self._kept.get(case.id)
-        self._size += len(kept.rendered.xml) - (len(before.rendered.xml) if before is not None else 0)
-        self._kept[case.id] = kept
 
     def _render(self, case: Case, result: CaseResult | None, why: str) -> Rendered:
         attempts = self.record.attempts_of(case.id)
@@ -156,37 +148,29 @@ class JUnitWriter(Consumer):
         limit = FAILED_LIMIT if self._size < SIZE_BUDGET else FRUGAL_LIMIT
         return settled(case, result, attempts, self.folder, failed_limit=limit)
 
-    def _document(self) -> Iterator[bytes]:
-        suites = [(suite, self._totals(suite)) for suite in self._suites or ()]
+    def _document(self) -> Iterator[bytes | bytearray]:
+        suites = self._suites or ()
+        cases = [
+            [self._kept[part.id].rendered for part in suite.parts if isinstance(part, Case)]
+            for suite in suites
+        ]
         yield b'<?xml version="1.0" encoding="UTF-8"?>\n'
         root = ElementTree.Element("testsuites")
-        totals = [totals for _, totals in suites]
-        _set_counts(root, "cp-matrix", _sum(totals))
+        _set_counts(root, "cp-matrix", list(chain(*cases)), sum(suite.skipped for suite in suites))
         del root.attrib["skipped"]
         opening, closing = _shell(root)
         yield opening
         properties = self._properties()
-        for suite, total in suites:
-            start, end = self._suite_shell(suite, total, properties)
+        for suite, rendered in zip(suites, cases, strict=True):
+            start, end = self._suite_shell(suite, rendered, properties)
             yield start
-            yield from (
-                part if isinstance(part, bytes) else self._kept[part.id].rendered.xml for part in suite.parts
-            )
+            for part in suite.parts:
+                yield self._kept[part.id].rendered.xml if isinstance(part, Case) else part
             yield end
         yield closing
 
-    def _totals(self, suite: _Suite) -> _Totals:
-        cases = [self._kept[part.id].rendered for part in suite.parts if not isinstance(part, bytes)]
-        return _Totals(
-            tests=len(cases) + suite.skipped,
-            failures=sum(case.failures for case in cases),
-            errors=sum(case.errors for case in cases),
-            skipped=sum(case.skipped for case in cases) + suite.skipped,
-            seconds=sum(case.seconds for case in cases),
-        )
-
     def _suite_shell(
-        self, suite: _Suite, totals: _Totals, properties: Mapping[str, str]
+        self, suite: _Suite, cases: Sequence[Rendered], properties: Mapping[str, str]
     ) -> tuple[bytes, bytes]:
         started = self.record.started
         base = junit_xml.TestSuite(
@@ -197,7 +181,7 @@ class JUnitWriter(Consumer):
         )
         element = base.build_xml_doc()
         del element.attrib["disabled"]
-        _set_counts(element, suite.name, totals)
+        _set_counts(element, suite.name, cases, suite.skipped)
         return _shell(element)
 
     def _properties(self) -> dict[str, str]:
@@ -218,55 +202,35 @@ class JUnitWriter(Consumer):
         return {one_line(name, 200): one_line(value, 4000) for name, value in found.items()}
 
 
-@dataclass(frozen=True)
-class _Totals:
-    tests: int
-    failures: int
-    errors: int
-    skipped: int
-    seconds: float
-
-
 def _arrange(record: RunRecord) -> list[_Suite]:
     suites: dict[str, _Suite] = {}
-    renderer = SkippedCases()
-    rows: dict[str, list[bytes]] = {}
     for planned in record.plan.cases:
         name = class_name(planned.case)
         if name not in suites:
             suites[name] = _Suite(name)
-            rows[name] = []
         suite = suites[name]
-        if planned.skip is not None:
-            rows[name].append(renderer.render(planned.case, planned.skip))
-            suite.skipped += 1
+        if planned.skip is None:
+            suite.parts.append(planned.case)
             continue
-        if rows[name]:
-            suite.parts.append(b"".join(rows[name]))
-            rows[name] = []
-        suite.parts.append(planned.case)
-    for name, suite in suites.items():
-        suite.parts.append(b"".join(rows[name]))
+        suite.skipped += 1
+        rows = suite.parts[-1] if suite.parts else None
+        if not isinstance(rows, bytearray):
+            suite.parts.append(rows := bytearray())
+        rows += skipped(planned.case, planned.skip)
     return list(suites.values())
 
 
-def _sum(totals: list[_Totals]) -> _Totals:
-    return _Totals(
-        tests=sum(total.tests for total in totals),
-        failures=sum(total.failures for total in totals),
-        errors=sum(total.errors for total in totals),
-        skipped=sum(total.skipped for total in totals),
-        seconds=sum(total.seconds for total in totals),
-    )
-
-
-def _set_counts(element: ElementTree.Element, name: str, totals: _Totals) -> None:
+def _set_counts(element: ElementTree.Element, name: str, cases: Sequence[Rendered], more: int) -> None:
+    """What an element says of these cases, and of as many more that a rule skips."""
+    verdicts = Counter(case.verdict for case in cases)
+    verdicts[Verdict.SKIPPED] += more
     element.set("name", name)
-    element.set("tests", str(totals.tests))
-    element.set("failures", str(totals.failures))
-    element.set("errors", str(totals.errors))
-    element.set("skipped", str(totals.skipped))
-    element.set("time", xml_seconds(totals.seconds))
+    element.set("tests", str(verdicts.total()))
+    element.set("failures", str(verdicts[Verdict.FAILED]))
+    bad = sum(count for verdict, count in verdicts.items() if verdict.is_bad)
+    element.set("errors", str(bad - verdicts[Verdict.FAILED]))
+    element.set("skipped", str(verdicts[Verdict.SKIPPED]))
+    element.set("time", xml_seconds(sum(case.seconds for case in cases)))
 
 
 def _shell(element: ElementTree.Element) -> tuple[bytes, bytes]:

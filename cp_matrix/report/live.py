@@ -49,7 +49,7 @@ class LiveConsole(Consumer):
         self._record = record
         self._console = console
         self._clock = clock
-        self._pace = Eta(len(record.plan.runnable))
+        self._eta = Eta(len(record.plan.runnable))
         self._asides = Notices()
         self._rows: list[_Row] = []
         self._flaky = 0
@@ -58,16 +58,13 @@ class LiveConsole(Consumer):
 
     @property
     def width(self) -> int | None:
-        """The terminal's width in cells, as it is now."""
         return self._console.width
 
     def start(self) -> None:
-        """Take over the lower lines of the terminal."""
         self._guarded(self._live.start)
 
     def on_event(self, event: events.Event) -> None:
-        """Print what should stay above the view; the record has the event already."""
-        self._pace.apply(event)
+        self._eta.apply(event)
         match event:
             case events.RunStarted():
                 self._say(opening(self._record), "bold")
@@ -99,11 +96,9 @@ class LiveConsole(Consumer):
         self._guarded(lambda: self._live.update(self.view(now), refresh=True))
 
     def stop(self) -> None:
-        """Remove the view and give the terminal back as it was."""
         self._guarded(self._live.stop)
 
     def show(self, lines: Iterable[Text]) -> None:
-        """Print lines as they are, above the view while there is one."""
         for line in lines:
             self._guarded(partial(self._console.print, line, soft_wrap=True))
 
@@ -129,7 +124,7 @@ class LiveConsole(Consumer):
         total, results = len(self._record.plan.runnable), self._record.results
         done = min(len(results), total)
         begun = self._record.started.time if self._record.started else now
-        left = self._pace.left(now)
+        left = self._eta.left(now)
         before = f" {done:>{len(str(total))}}/{total} "
         after = f" {100 * done // total if total else 100:>3}%  {whole(now - begun)}"
         after += f", {whole(left)} left" if left is not None and left >= 1 else ""

@@ -33,7 +33,7 @@ class PlainConsole(Consumer):
     A stream that can no longer be written to does not end the run: ``broken`` keeps the error.
     """
 
-    #: Lines are never cut.
+    #: Of the terminal, in cells; None: lines are never cut.
     width: int | None = None
 
     def __init__(
@@ -57,7 +57,6 @@ class PlainConsole(Consumer):
         """Nothing to prepare; the counterpart of `LiveConsole.start`."""
 
     def on_event(self, event: events.Event) -> None:
-        """Write what ``event`` says; the record has it already."""
         match event:
             case events.RunStarted():
                 self._write(opening(self._record))
@@ -91,7 +90,6 @@ class PlainConsole(Consumer):
         """Nothing to put back; the counterpart of `LiveConsole.stop`."""
 
     def show(self, lines: Iterable[Text]) -> None:
-        """Write the closing's lines as they are."""
         for line in lines:
             self._write(line.plain)
 

@@ -6,6 +6,8 @@ they may neither move its cursor, nor ring, nor reorder what is read.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rich.cells import cell_len
 
 from cp_matrix.report.text import ANSI
@@ -49,28 +51,23 @@ def cut_middle(text: str, width: int | None) -> str:
 
     Both ends of an id tell cases apart, so both are kept.
     """
-    if width is None or cell_len(text) <= width:
-        return text
-    if width <= 1:
-        return ELLIPSIS[: max(width, 0)]
-    # A line break, or a wide character at the seam, may make the first guess too wide.
-    for kept in range(min(width - 1, len(text) - 1), 0, -1):
-        tail = kept // 2
-        shown = text[: kept - tail] + ELLIPSIS + text[len(text) - tail :]
-        if cell_len(shown) <= width:
-            return shown
-    return ELLIPSIS
+    return _fitting(
+        text, width, lambda kept: text[: kept - kept // 2] + ELLIPSIS + text[len(text) - kept // 2 :]
+    )
 
 
 def cut_end(text: str, width: int | None) -> str:
     """``text`` in at most ``width`` terminal cells, its end replaced by ``…``; None: never cut."""
+    return _fitting(text, width, lambda kept: text[:kept].rstrip() + ELLIPSIS)
+
+
+def _fitting(text: str, width: int | None, cut: Callable[[int], str]) -> str:
+    """The text, or its longest cut that fits; ``cut`` takes how many characters are kept."""
     if width is None or cell_len(text) <= width:
         return text
-    for kept in range(min(width - 1, len(text)), -1, -1):
-        shown = text[:kept].rstrip() + ELLIPSIS
-        if cell_len(shown) <= width:
-            return shown
-    return ""
+    # A line break, or a wide character at the seam, may make the first guess too wide.
+    cuts = map(cut, range(min(width - 1, len(text)), -1, -1))
+    return next((shown for shown in cuts if cell_len(shown) <= width), "")
 
 
 def pad(text: str, width: int) -> str:

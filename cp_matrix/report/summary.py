@@ -28,12 +28,7 @@ COLUMNS: tuple[Verdict | None, ...] = (*Verdict, None)
 
 
 class SummaryWriter(Consumer):
-    """Writes ``summary.md`` into the run folder when the run is over.
-
-    Args:
-        record: the run; it has the events already.
-        command: the command line that runs one case alone, from its id or hash.
-    """
+    """Writes ``summary.md`` into the run folder when the run is over."""
 
     def __init__(self, record: RunRecord, folder: Path, command: Command) -> None:
         self._record = record
@@ -49,11 +44,7 @@ class SummaryWriter(Consumer):
 
 
 def write(closing: Closing, folder: Path) -> Path:
-    """Write ``summary.md`` into the run folder and return its path.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write ``summary.md`` into the run folder and return its path, or raise OSError."""
     path = folder / "summary.md"
     write_atomically(path, render(closing, folder).encode())
     return path
@@ -61,6 +52,7 @@ def write(closing: Closing, folder: Path) -> Path:
 
 def render(closing: Closing, folder: Path) -> str:
     """The whole page. ``folder`` is where the logs it names are."""
+    finished = closing.record.finished
     rows = (
         (_code(f"{matrix}.{test}", table=True), *(str(counts[one] or "") for one in COLUMNS))
         for (matrix, test), counts in closing.by_test.items()
@@ -76,8 +68,8 @@ def render(closing: Closing, folder: Path) -> str:
         ),
         *_skips(closing),
         *_slowest(closing),
-        *_listed("Notices", (one_line(notice, 500) for notice in closing.notices)),
-        *_listed("Processes that do not die", map(str, closing.left)),
+        *_listed("Notices", (one_line(notice, 500) for notice in closing.record.notices)),
+        *_listed("Processes that do not die", finished.left if finished is not None else ()),
     ]
     return "\n\n".join(blocks) + "\n"
 
@@ -94,7 +86,7 @@ def counted(counts: Counter[Verdict | None]) -> str:
 
 
 def _head(closing: Closing) -> Iterator[str]:
-    started, finished = closing.started, closing.finished
+    started, finished = closing.record.started, closing.record.finished
     yield f"# {_plain(started.run_id) if started is not None else 'A run that never started'}"
     line = counted(closing.counts)
     if finished is None:
@@ -107,7 +99,7 @@ def _head(closing: Closing) -> Iterator[str]:
     if started is not None:
         where = f"{_code(shlex.join(started.command))} on {_plain(started.hostname)}"
         how = f"{_plain(started.start)} start, batches of {_plain(started.batch_size)}"
-        yield f"{where}: {how}, {started.places} places, {closing.worlds} worlds."
+        yield f"{where}: {how}, {started.places} places, {len(closing.record.specs)} worlds."
 
 
 def _failures(closing: Closing, folder: Path) -> Iterator[str]:
@@ -142,7 +134,7 @@ def _flaky(one: Concluded) -> str:
 
 
 def _skips(closing: Closing) -> Iterator[str]:
-    reasons = closing.reasons.most_common()
+    reasons = closing.record.plan.reasons.most_common()
     if reasons:
         yield "## Skipped"
         yield _table(

@@ -34,24 +34,21 @@ def lines_of(closing: Closing, *, folder: Path | None = None, width: int | None 
         folder: the run folder, which the paths of logs are shown below.
         width: the terminal's width in cells; None, for plain output, cuts nothing.
     """
+    place = [] if folder is None else [Text(f"report: {folder}", style="dim")]
     sections = [
         _tests(closing, width),
-        _reasons("skipped because", closing.reasons, "cp-matrix plan", width),
+        _reasons("skipped because", closing.record.plan.reasons, "cp-matrix plan", width),
         _reasons("not run because", closing.not_run_reasons, "see junit.xml", width),
         _slowest(closing, width),
         _flaky(closing, width),
         _leaks(closing, width),
         *_failures(closing, folder, width),
-        [*_place(folder), *_sum(closing, width)],
+        [*place, *_sum(closing, width)],
     ]
     lines: list[Text] = []
     for section in filter(None, sections):
         lines += [Text(), *section]
     return lines
-
-
-def _place(folder: Path | None) -> list[Text]:
-    return [] if folder is None else [Text(f"report: {folder}", style="dim")]
 
 
 def _sum(closing: Closing, width: int | None) -> list[Text]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
@@ -17,7 +18,7 @@ from xml.sax.saxutils import escape
 import junit_xml
 
 from cp_matrix.matrix.case import Case
-from cp_matrix.plan.plan import Skip
+from cp_matrix.matrix.decide import Skip
 from cp_matrix.record.results import Attempt, CaseResult, Verdict
 from cp_matrix.report import details
 from cp_matrix.report.excerpt import excerpt, log_of
@@ -32,13 +33,6 @@ FAILED_LIMIT = 512 * 1024
 
 _PROPERTY_LIMIT = 1000
 _PLACEHOLDER = "the-name"
-_NOT_RUN = "cp_matrix.NotRun"
-_ERROR_TYPES = {
-    Verdict.FAILED: "cp_matrix.Failed",
-    Verdict.CRASHED: "cp_matrix.Crashed",
-    Verdict.TIMEOUT: "cp_matrix.Timeout",
-    Verdict.NOT_RUN: _NOT_RUN,
-}
 # Surefire's order; Jenkins' schema takes any.
 _ORDER = (
     "failure",
@@ -54,12 +48,10 @@ _ORDER = (
 
 @dataclass(frozen=True)
 class Rendered:
-    """A finished ``testcase`` element and what it counts for. ``seconds`` is the case's time."""
+    """A finished ``testcase`` element and what it counts for: a case without a verdict as not run."""
 
     xml: bytes
-    failures: int = 0
-    errors: int = 0
-    skipped: int = 0
+    verdict: Verdict
     seconds: float = 0.0
 
 
@@ -73,22 +65,19 @@ def xml_seconds(seconds: float) -> str:
     return f"{seconds:.3f}" if math.isfinite(seconds) and seconds > 0 else "0.000"
 
 
-class SkippedCases:
-    """Renders skipped cases; a reason shared by thousands is put into XML once."""
+def skipped(case: Case, skip: Skip) -> bytes:
+    """The ``testcase`` element of a case that a rule skips."""
+    before, after = _around_name(class_name(case), skip)
+    return before + escape(one_line(case.id), {'"': "&quot;"}).encode() + after
 
-    def __init__(self) -> None:
-        self._shells: dict[tuple[str, Skip], tuple[bytes, bytes]] = {}
 
-    def render(self, case: Case, skip: Skip) -> bytes:
-        """The ``testcase`` element of a case that a rule skips."""
-        key = (class_name(case), skip)
-        if key not in self._shells:
-            base = junit_xml.TestCase(_PLACEHOLDER, classname=key[0])
-            base.add_skipped_info(message=one_line(f"{skip.rule}: {skip.reason}", details.LINE_LIMIT))
-            before, _, after = _finish(base, 0.0).partition(_PLACEHOLDER.encode())
-            self._shells[key] = (before, after)
-        before, after = self._shells[key]
-        return before + escape(one_line(case.id), {'"': "&quot;"}).encode() + after
+@cache
+def _around_name(classname: str, skip: Skip) -> tuple[bytes, bytes]:
+    # A reason shared by thousands of cases is put into XML once.
+    base = junit_xml.TestCase(_PLACEHOLDER, classname=classname)
+    base.add_skipped_info(message=one_line(f"{skip.rule}: {skip.reason}", details.LINE_LIMIT))
+    before, _, after = _finish(base, 0.0).partition(_PLACEHOLDER.encode())
+    return before, after
 
 
 def pending(case: Case, attempts: Sequence[Attempt], why: str) -> Rendered:
@@ -98,8 +87,8 @@ def pending(case: Case, attempts: Sequence[Attempt], why: str) -> Rendered:
     )
     text = "\n".join(f"attempt {attempt.number}: {headline(attempt)}" for attempt in attempts)
     message = one_line(f"not run: {why}", details.LINE_LIMIT)
-    base.add_error_info(message=message, output=text or message, error_type=_NOT_RUN)
-    return Rendered(_finish(base, 0.0), errors=1)
+    base.add_error_info(message=message, output=text or message, error_type=_type(None, Verdict.NOT_RUN))
+    return Rendered(_finish(base, 0.0), Verdict.NOT_RUN)
 
 
 def settled(
@@ -118,11 +107,11 @@ def settled(
     verdict = result.verdict
     limit = failed_limit if verdict.is_bad else min(PASSED_LIMIT, failed_limit)
     decisive = deciding(result, attempts)
-    base = junit_xml.TestCase(
-        one_line(case.id),
-        classname=class_name(case),
-        stdout=_output(case, result, attempts, decisive, folder, limit),
-    )
+    output = cap(_properties(case, result, attempts), limit // 2)
+    room = limit - len(output.encode()) - 1
+    if decisive is not None and (log := _log(decisive, folder, room)):
+        output = f"{output}\n{log}"
+    base = junit_xml.TestCase(one_line(case.id), classname=class_name(case), stdout=output)
     if verdict is Verdict.SKIPPED:
         base.add_skipped_info(message=one_line(result.reason or "skipped", details.LINE_LIMIT))
     elif verdict.is_bad:
@@ -135,10 +124,8 @@ def settled(
     prefix = "flaky" if verdict is Verdict.PASSED else "rerun"
     return Rendered(
         _finish(base, result.seconds, [_retried(prefix, attempt, folder, limit) for attempt in others]),
-        failures=int(verdict is Verdict.FAILED),
-        errors=int(verdict.is_bad and verdict is not Verdict.FAILED),
-        skipped=int(verdict is Verdict.SKIPPED),
-        seconds=float(xml_seconds(result.seconds)),
+        verdict,
+        float(xml_seconds(result.seconds)),
     )
 
 
@@ -160,7 +147,7 @@ def _problem(result: CaseResult, attempt: Attempt | None, folder: Path, limit: i
         message = (
             f"not run: {first_line(reason)}" if result.verdict is Verdict.NOT_RUN else first_line(reason)
         )
-        return one_line(message, details.LINE_LIMIT), cap(reason, limit), _ERROR_TYPES[result.verdict]
+        return one_line(message, details.LINE_LIMIT), cap(reason, limit), _type(None, result.verdict)
     line = one_line(headline(attempt), details.LINE_LIMIT)
     later = one_line(found_later(result, attempt), details.LINE_LIMIT)
     if later and later not in line:
@@ -168,11 +155,11 @@ def _problem(result: CaseResult, attempt: Attempt | None, folder: Path, limit: i
     return line, details.details(attempt, folder, limit), _type(attempt, result.verdict)
 
 
-def _type(attempt: Attempt, outcome: Verdict) -> str:
-    record = culprit(attempt)
+def _type(attempt: Attempt | None, outcome: Verdict) -> str:
+    record = culprit(attempt) if attempt is not None else None
     if outcome is Verdict.FAILED and record is not None and record.error is not None and record.error.type:
         return one_line(record.error.type, 200)
-    return _ERROR_TYPES.get(outcome, f"cp_matrix.{outcome.value}")
+    return f"cp_matrix.{outcome.value.title().replace('_', '')}"
 
 
 def _retried(prefix: str, attempt: Attempt, folder: Path, limit: int) -> ElementTree.Element:
@@ -185,20 +172,6 @@ def _retried(prefix: str, attempt: Attempt, folder: Path, limit: int) -> Element
     if log := _log(attempt, folder, limit):
         ElementTree.SubElement(element, "system-out").text = log
     return element
-
-
-def _output(
-    case: Case,
-    result: CaseResult,
-    attempts: Sequence[Attempt],
-    decisive: Attempt | None,
-    folder: Path,
-    limit: int,
-) -> str:
-    properties = cap(_properties(case, result, attempts), limit // 2)
-    room = limit - len(properties.encode()) - 1
-    log = _log(decisive, folder, room) if decisive is not None else ""
-    return f"{properties}\n{log}" if log else properties
 
 
 def _log(attempt: Attempt, folder: Path, limit: int) -> str:

@@ -8,7 +8,8 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from cp_matrix.bisect.axes import Point, point
@@ -31,7 +32,7 @@ from cp_matrix.run.queue import Order
 from cp_matrix.run.starts import torch_launchers
 from cp_matrix.session.choose import Chosen, Request, choose
 from cp_matrix.session.places import ranks_per_gpu, slots_for
-from cp_matrix.session.recorded import matrix_words, same_device
+from cp_matrix.session.recorded import VARIABLES, matrix_words, same_device
 from cp_matrix.session.reproduce import Reproduction
 
 #: Variables of the recorded environment that say where a run is, not how it computes.
@@ -106,9 +107,8 @@ class Bisection:
             with Interrupts(trials) as interrupts:
                 guard = reaper.start(self._mark)
                 try:
-                    answer = investigation.run()
-                except OSError as error:
-                    raise self._unwritable(error) from error
+                    with self._needed():
+                        answer = investigation.run()
                 finally:
                     trials.close()
                     cache.close()
@@ -118,21 +118,23 @@ class Bisection:
             for notice in trials.notices:
                 progress.say(notice)
         answer = dataclasses.replace(answer, seconds=time.monotonic() - began)
-        try:
+        with self._needed():
             write_atomically(self._folder / "answer.json", json.dumps(answer.as_dict(), indent=2).encode())
-        except OSError as error:
-            raise self._unwritable(error) from error
         return answer
 
-    def _unwritable(self, error: OSError) -> Exception:
-        """What to tell of a file of this bisection, for example where the disk is full; else the error."""
-        if not str(error.filename or "").startswith(str(self._folder)):
-            return error
-        return RunFolderError(
-            f"cannot be written: {error.strerror}",
-            where=str(error.filename),
-            hint="With --resume it goes on from what is known.",
-        )
+    @contextmanager
+    def _needed(self) -> Iterator[None]:
+        """Say which file of this bisection cannot be written, for example where the disk is full."""
+        try:
+            yield
+        except OSError as error:
+            if not str(error.filename or "").startswith(str(self._folder)):
+                raise
+            raise RunFolderError(
+                f"cannot be written: {error.strerror}",
+                where=str(error.filename),
+                hint="With --resume it goes on from what is known.",
+            ) from error
 
     def _prepare_folder(self) -> None:
         try:
@@ -158,11 +160,10 @@ class Bisection:
 
 def _as_recorded(recorded: Mapping[str, str], *, shared_gpu: bool) -> dict[str, str]:
     """This environment, with what the run had of the variables that are recorded."""
-    prefixes = ("CUDA_", "CUDNN_", "NCCL_", "NVTE_", "TORCH", "PYTORCH_", "GLOO_", "OMP_")
     own = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(prefixes) or name.startswith(_OF_THE_PLACE)
+        if not name.startswith(VARIABLES) or name.startswith(_OF_THE_PLACE)
     }
     theirs = {name: value for name, value in recorded.items() if not name.startswith(_OF_THE_PLACE)}
     return {**(SHARED_GPU_ENVIRONMENT if shared_gpu else {}), **own, **theirs}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,8 +62,7 @@ class Chosen:
     answers: Answers | None = None
 
     @property
-    def alone(self) -> Rerun:
-        """What makes the command line that runs one of the cases."""
+    def rerun(self) -> Rerun:
         from cp_matrix.record.rerun import Rerun
 
         options = ["--essential"] if self.request.essential else []
@@ -73,10 +71,6 @@ class Chosen:
         if self.request.ranks_per_gpu is not None:
             options += ["--ranks-per-gpu", str(self.request.ranks_per_gpu)]
         return Rerun(self.named, tuple(options), self.request.variants != ("default",))
-
-    def command(self, case: str) -> str:
-        """The command line that runs one case, given its id or hash, ready for a shell."""
-        return shlex.join(self.alone(case))
 
 
 def choose(request: Request) -> Chosen:

@@ -13,11 +13,7 @@ class CoverageError(CpMatrixError):
 
 
 def check_coverage(plan: Plan, expect: int | None, min_run: int | None) -> None:
-    """See that exactly ``expect`` and at least ``min_run`` cases can run, where that is asked for.
-
-    Raises:
-        CoverageError: it is not so.
-    """
+    """Raise `CoverageError` unless exactly ``expect`` and at least ``min_run`` cases (None: any) can run."""
     runnable = len(plan.runnable)
     if expect is not None and runnable != expect:
         asked = f"--expect says {expect}"

@@ -23,7 +23,6 @@ def exit_status(
     counts: Mapping[Verdict, int],
     *,
     bad_flaky: int = 0,
-    min_run: int | None = None,
     interrupted: ExitCode | None = None,
     git_bisect: bool = False,
 ) -> ExitCode:
@@ -32,7 +31,6 @@ def exit_status(
     Args:
         counts: how many cases have each verdict.
         bad_flaky: passes on a retry that count as failures.
-        min_run: how many cases have to have run, or None.
         interrupted: why the run was ended from outside, or None.
         git_bisect: whether the run decides about a commit.
     """
@@ -46,8 +44,6 @@ def exit_status(
         return ExitCode.UNTESTABLE if git_bisect and runnable == not_run else ExitCode.FAILED
     if bad_flaky:
         return ExitCode.FAILED
-    if min_run is not None and runnable < min_run:
-        return ExitCode.COVERAGE
     return ExitCode.PASSED if runnable else ExitCode.NOTHING_TO_RUN
 
 

@@ -20,6 +20,7 @@ from cp_matrix.plan.selection import Selection, select
 from cp_matrix.run.queue import Order, Queue
 from cp_matrix.session.choose import Chosen, Request, choose
 from cp_matrix.session.recorded import choose_replay
+from cp_matrix.session.suites import import_paths
 
 #: Stands for a seed that is still to be chosen.
 ANY_SEED = -1
@@ -44,7 +45,6 @@ class Ordering:
 
     @property
     def loops(self) -> bool:
-        """Whether run follows run until one fails."""
         return self.until_fail and self.repeat is None
 
 
@@ -57,6 +57,7 @@ class Arranged:
         notices: what the person should know of it.
         noted: what the run's record should know of it.
         spec: what the replayed world was started with, if one is replayed.
+        import_path: where suites are imported from, by the name of the matrix and the suite's own.
     """
 
     chosen: Chosen
@@ -68,7 +69,6 @@ class Arranged:
     import_path: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
 
     def queue(self, order: Order, batch_size: float) -> Queue:
-        """What is to run, as batches."""
         if self.lists is not None:
             return Queue.in_sequence(self.lists, order)
         if self.shuffled is not None:
@@ -95,10 +95,12 @@ def arrange(request: Request, ordering: Ordering, reports: Path) -> Arranged:
         )
     chosen = choose(request)
     if ordering.in_order:
-        return _in_sequence(chosen, [_named(chosen, request)], ordering.repeat or 1)
-    if ordering.repeat is None and ordering.shuffle is None:
-        return Arranged(chosen)
-    return _rounds(chosen, ordering)
+        arranged = _in_sequence(chosen, [_named(chosen, request)], ordering.repeat or 1)
+    elif ordering.repeat is None and ordering.shuffle is None:
+        arranged = Arranged(chosen)
+    else:
+        arranged = _rounds(chosen, ordering)
+    return dataclasses.replace(arranged, import_path=import_paths(chosen))
 
 
 def _named(chosen: Chosen, request: Request) -> list[Case]:
@@ -124,7 +126,6 @@ def _in_sequence(chosen: Chosen, lists: Sequence[Sequence[Case]], repeat: int) -
 
 def _rounds(chosen: Chosen, ordering: Ordering) -> Arranged:
     repeat, seed = ordering.repeat or 1, ordering.shuffle
-    notices: tuple[str, ...] = ()
     if seed == ANY_SEED:
         seed = secrets.randbelow(2**32)
     again = Again()

@@ -15,8 +15,11 @@ from cp_matrix.matrix.case import Case
 from cp_matrix.matrix.load import load as load_matrix
 from cp_matrix.plan.selection import Selection, select
 from cp_matrix.record.reading import load, recorded_environment, resolve
-from cp_matrix.record.worlds import RecordedWorld, recorded_worlds
+from cp_matrix.record.worlds import recorded_worlds
 from cp_matrix.session.choose import Chosen, Request
+
+#: How the variables begin that ``environment.json`` remembers.
+VARIABLES = ("CUDA_", "CUDNN_", "NCCL_", "NVTE_", "TORCH", "PYTORCH_", "GLOO_", "OMP_", "LD_")
 
 
 @dataclass(frozen=True)
@@ -59,9 +62,17 @@ def choose_replay(request: Request, replayed: str, reports: Path) -> Replay:
     if words.matrices or request.essential:
         raise UsageError("--replay takes its cases from the run; name no matrix and no subset")
     selection = Selection(words.cases, request.keyword, request.tests, request.params)
-    selected = {planned.case.id for planned in select(record.plan, selection).cases}
-    lists = _lists([worlds[world]] if world else list(worlds.values()), not world, record.plan.runnable)
-    lists = [kept for cases in lists if (kept := [case for case in cases if case.id in selected])]
+    selected = {planned.case.id: planned.case for planned in select(record.plan, selection).cases}
+    lists = [
+        tuple(
+            selected[attempt.case]
+            for attempt in one.attempts
+            # Retries follow by themselves when a whole run is replayed.
+            if attempt.case in selected and (world or attempt.number == 1)
+        )
+        for one in ([worlds[world]] if world else worlds.values())
+    ]
+    lists = list(filter(None, lists))
     if not lists:
         raise UsageError("no world of this run took a selected case")
     spec = worlds[world or next(iter(worlds))].spec
@@ -72,23 +83,13 @@ def choose_replay(request: Request, replayed: str, reports: Path) -> Replay:
     named = matrix_words(matrices)
     facts = probe(device=request.device, ranks_per_gpu=request.ranks_per_gpu)
     chosen = Chosen((), facts, plan, dataclasses.replace(request, words=()), named)
-    by_id = {case.id: case for case in plan.runnable}
     import_path = {
-        (by_id[attempt.case].matrix, one.spec.suite): one.spec.import_path
+        (selected[attempt.case].matrix, one.spec.suite): one.spec.import_path
         for one in worlds.values()
         for attempt in one.attempts
-        if attempt.case in by_id
+        if attempt.case in wanted
     }
-    return Replay(chosen, tuple(map(tuple, lists)), spec, matrices, import_path)
-
-
-def _lists(worlds: list[RecordedWorld], first_tries: bool, cases: tuple[Case, ...]) -> list[list[Case]]:
-    # Retries follow by themselves when a whole run is replayed.
-    by_id = {case.id: case for case in cases}
-    return [
-        [by_id[attempt.case] for attempt in world.attempts if not first_tries or attempt.number == 1]
-        for world in worlds
-    ]
+    return Replay(chosen, tuple(lists), spec, matrices, import_path)
 
 
 def same_device(request: Request, spec: WorldSpec) -> Request:

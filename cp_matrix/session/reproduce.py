@@ -66,8 +66,5 @@ class Reproduction:
             return False
         wanted = {case.id for case in cases}
         places = [place for place, case_id in enumerate(self.chosen.plan.ids) if case_id in wanted]
-        declared = [self.chosen.plan.cases[place] for place in places]
-        now = {(one.case.matrix, one.case.id): one for one in declared if one.skip is None}
-        return all(
-            (one := now.get((case.matrix, case.id))) is not None and one.case == case for case in cases
-        )
+        declared = {(case.matrix, case.id): case for case in self.chosen.plan.keep(places).runnable}
+        return all(declared.get((case.matrix, case.id)) == case for case in cases)

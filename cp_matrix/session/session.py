@@ -14,7 +14,7 @@ import msgspec
 from cp_matrix import __version__
 from cp_matrix.errors import ExitCode, RunFolderError
 from cp_matrix.facts.nccl import SHARED_GPU_ENVIRONMENT
-from cp_matrix.mailbox import Isolation, WorldSpec
+from cp_matrix.mailbox import Isolation
 from cp_matrix.record.consumer import Consumer
 from cp_matrix.record.durations import Durations, machine_name
 from cp_matrix.record.fold import RunRecord
@@ -28,7 +28,7 @@ from cp_matrix.run import processes, reaper
 from cp_matrix.run.driver import Driver
 from cp_matrix.run.fleet import Settings
 from cp_matrix.run.interrupt import Interrupts
-from cp_matrix.run.options import Options
+from cp_matrix.run.policy import Rules
 from cp_matrix.run.queue import Order
 from cp_matrix.run.starts import torch_launchers
 from cp_matrix.session import streams
@@ -36,25 +36,35 @@ from cp_matrix.session.choose import Chosen
 from cp_matrix.session.exit_status import exit_status, is_running
 from cp_matrix.session.order import Arranged
 from cp_matrix.session.places import ranks_per_gpu, slots_for
-from cp_matrix.session.recorded import typed_here
+from cp_matrix.session.recorded import VARIABLES, typed_here
 
 
 class Session:
-    """Makes the run folder at once; `carry_out` does the rest and may be called once."""
+    """Makes the run folder at once; `carry_out` does the rest and may be called once.
+
+    Args:
+        batch_size: cases a world may take; infinity for a pool.
+        timeout: seconds a case may take, instead of what it declares; or None.
+        maxfail: stop after this many bad verdicts, or None.
+    """
 
     def __init__(
         self,
         arranged: Arranged,
-        options: Options,
+        settings: Settings,
+        rules: Rules,
         out: Path,
         junit: Path | None,
         *,
+        batch_size: float,
+        timeout: float | None,
+        maxfail: int | None,
         plain: bool,
         began: float,
     ) -> None:
         chosen = self._chosen = arranged.chosen
-        self._options = options
         self._began = began
+        self._batch_size = "all" if math.isinf(batch_size) else str(int(batch_size))
         self._folder = RunFolder.create(out, chosen.plan, {**_environment(chosen), **arranged.noted})
         self._record = RunRecord(chosen.plan)
         self._console = choose_console(self._record, plain=plain, stream=sys.stdout)
@@ -67,36 +77,35 @@ class Session:
             self._record,
             self._console,
             self._junit,
-            SummaryWriter(self._record, self._folder.path, chosen.alone),
+            SummaryWriter(self._record, self._folder.path, chosen.rerun),
             durations,
         ]
         shared = ranks_per_gpu(chosen)
         environ = {**SHARED_GPU_ENVIRONMENT, **os.environ} if shared > 1 else os.environ
         self._notices = [*chosen.facts["notes"], *arranged.notices]
-        if options.isolation is Isolation.OFF:
+        if settings.spec.isolation is Isolation.OFF:
             self._notices.append("isolation is off: what a case leaves behind meets the next one")
         if shared > 1:
             self._notices.append(f"up to {shared} ranks share a GPU (NCCL {chosen.facts['nccl_loaded']})")
         order = Order(
-            lambda case: options.timeout or case.timeout,
-            lambda case: options.import_path[case.matrix, case.suite],
+            lambda case: timeout or case.timeout,
+            lambda case: arranged.import_path[case.matrix, case.suite],
             durations.read(),
         )
-        queue = arranged.queue(order, options.batch_size)
-        spec = WorldSpec.template(options.seed, options.isolation, options.after_failure)
+        queue = arranged.queue(order, batch_size)
         self._driver = Driver(
             chosen.plan,
             queue,
-            Settings(spec, options.start, options.jobs, options.start_timeout, options.limits),
-            options.rules,
+            settings,
+            rules,
             slots_for(chosen),
             self._folder,
             self._consumers,
             torch_launchers(environ, self._folder.run_id, queue.kinds(), self._folder.path / "logs"),
-            options.maxfail,
+            maxfail,
         )
 
-    def carry_out(self, *, flaky_fails: bool, min_run: int | None) -> int:
+    def carry_out(self, *, flaky_fails: bool) -> int:
         """Run everything, write every report, and return the exit code."""
         problems = []
         left: list[str] = []
@@ -105,17 +114,14 @@ class Session:
             guard = reaper.start(self._driver.mark)
             self._console.start()
             try:
-                batch_size = self._options.batch_size
-                shown = "all" if math.isinf(batch_size) else str(int(batch_size))
                 try:
-                    self._driver.run(sys.argv, shown, self._notices)
+                    self._driver.run(sys.argv, self._batch_size, self._notices)
                 finally:
                     left = [f"process {one.pid}" for one in processes.sweep(self._driver.mark)]
                     reaper.finish(guard, self._driver.mark)
                 code = exit_status(
                     self._driver.counts(),
                     bad_flaky=flaky_fails * sum(result.flaky for result in self._record.results.values()),
-                    min_run=min_run,
                     interrupted=interrupts.exit_code,
                     git_bisect=is_running(),
                 )
@@ -131,7 +137,9 @@ class Session:
             if left:
                 problems.append(f"{', '.join(left)}: killed, and still there")
             problems += [problem for consumer in self._consumers for problem in consumer.problems]
-            self._show_closing()
+            folder = typed_here(self._folder.path)
+            closing = close(self._record, self._chosen.rerun, folder)
+            self._console.show(lines_of(closing, folder=folder, width=self._console.width))
             for problem in problems:
                 streams.complain(f"cp-matrix: error: {problem}")
         if self._console.broken is not None:
@@ -139,11 +147,6 @@ class Session:
         if problems and code in (ExitCode.PASSED, ExitCode.NOTHING_TO_RUN):
             code = ExitCode.INTERNAL
         return int(code)
-
-    def _show_closing(self) -> None:
-        folder = typed_here(self._folder.path)
-        closing = close(self._record, self._chosen.alone, folder)
-        self._console.show(lines_of(closing, folder=folder, width=self._console.width))
 
 
 def _write_first(junit: JUnitWriter) -> None:
@@ -160,17 +163,16 @@ def _write_first(junit: JUnitWriter) -> None:
 
 
 def _environment(chosen: Chosen) -> dict[str, object]:
-    prefixes = ("CUDA_", "CUDNN_", "NCCL_", "NVTE_", "TORCH", "PYTORCH_", "GLOO_", "OMP_", "LD_")
     return {
         "cp_matrix": __version__,
         "command": sys.argv,
         "directory": str(Path.cwd()),
-        "alone": msgspec.to_builtins(chosen.alone),
+        "rerun": msgspec.to_builtins(chosen.rerun),
         "python": platform.python_version(),
         "executable": sys.executable,
         "matrices": {matrix.name: str(matrix.path) for matrix in chosen.matrices},
         "facts": dict(chosen.facts),
         "environment": {
-            name: value for name, value in sorted(os.environ.items()) if name.startswith(prefixes)
+            name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLES)
         },
     }
