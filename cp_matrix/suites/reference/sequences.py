@@ -31,7 +31,7 @@ class Sequences:
     """The sequences of one batch element, or of a packed batch, in the order in which they lie.
 
     Attributes:
-        lengths: tokens of each sequence.
+        lengths: tokens of each sequence; a sequence without any has no room either.
         slots: room of each sequence, at least its length; the tokens come first, then the padding.
     """
 
@@ -41,7 +41,8 @@ class Sequences:
     def __post_init__(self) -> None:
         if len(self.lengths) != len(self.slots):
             raise ValueError(f"{len(self.lengths)} lengths for {len(self.slots)} slots")
-        if any(length < 1 or length > slot for length, slot in zip(self.lengths, self.slots, strict=True)):
+        pairs = zip(self.lengths, self.slots, strict=True)
+        if not all(0 < length <= slot or length == slot == 0 for length, slot in pairs):
             raise ValueError(f"lengths {self.lengths} must be positive and fit their slots {self.slots}")
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from cp_matrix.suites.reference.layout import Layout
-from cp_matrix.suites.transformer_engine.packing import Packing, shard_index
+from cp_matrix.suites.reference.sequences import Sequences, shard_index, single
 from cp_matrix.suites.transformer_engine.problem import Problem
 from cp_matrix.worker.context import Context
 
@@ -38,7 +38,7 @@ class Shard:
 
 
 def tensor_shape(
-    problem: Problem, packing: Packing | None, seqlen: int, heads: int, dim: int
+    problem: Problem, packing: Sequences | None, seqlen: int, heads: int, dim: int
 ) -> tuple[int, ...]:
     """The shape of queries, keys or values in the problem's layout."""
     if packing is not None:
@@ -59,7 +59,7 @@ def bias_shape(problem: Problem) -> tuple[int, int, int, int]:
     )
 
 
-def draw_inputs(problem: Problem, packing: Packing | None, context: Context) -> Inputs:
+def draw_inputs(problem: Problem, packing: Sequences | None, context: Context) -> Inputs:
     """Standard normal numbers clamped to [-1, 1], the same on every rank.
 
     Padding holds ordinary numbers as well: whoever looks at it gets a wrong result.
@@ -83,16 +83,18 @@ def draw_inputs(problem: Problem, packing: Packing | None, context: Context) -> 
     )
 
 
-def shard_of(problem: Problem, packing: Packing | None, rank: int, ranks: int, device: torch.device) -> Shard:
+def shard_of(
+    problem: Problem, packing: Sequences | None, rank: int, ranks: int, device: torch.device
+) -> Shard:
     """The tokens a rank holds, as context parallelism expects them dealt.
 
     Raises:
         ValueError: a sequence does not divide into two chunks a rank.
     """
-    queries = shard_index(packing.slots if packing else (problem.seqlen_q,), rank, ranks, device)
+    queries = shard_index(packing or single(problem.seqlen_q), rank, ranks, device)
     if packing is not None or problem.seqlen_kv == problem.seqlen_q:
         return Shard(queries, queries)
-    return Shard(queries, shard_index((problem.seqlen_kv,), rank, ranks, device))
+    return Shard(queries, shard_index(single(problem.seqlen_kv), rank, ranks, device))
 
 
 def deal(inputs: Inputs, problem: Problem, shard: Shard) -> Inputs:
