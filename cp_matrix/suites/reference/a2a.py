@@ -12,10 +12,8 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from cp_matrix.suites.reference.block import Attention
 from cp_matrix.suites.reference.exchange import heads_to_tokens, tokens_to_heads
-from cp_matrix.suites.reference.p2p import P2P
-from cp_matrix.suites.reference.scheme import Gradient, Saved, Scheme, Whole
+from cp_matrix.suites.reference.scheme import Gradient, Saved, Scheme
 from cp_matrix.suites.reference.sequences import Sequences, inverse, sorting_order
 
 
@@ -54,14 +52,3 @@ class HeadExchange:
         back = inverse(order)
         dq, dk, dv = (tokens_to_heads(part.to(dout.dtype)[:, :, back], self.group) for part in gradient)
         return dq, dk, dv
-
-
-def a2a(attention: Attention, group: dist.ProcessGroup) -> Scheme:
-    """All ranks trade heads for tokens; each then holds some heads of the whole batch."""
-    return HeadExchange(attention.sequences, group, Whole(attention))
-
-
-def a2a_p2p(attention: Attention, row: dist.ProcessGroup, column: dist.ProcessGroup) -> Scheme:
-    """Neighbours trade heads for tokens, and rings across the groups carry keys and values."""
-    ring = P2P(attention, column)
-    return HeadExchange(attention.sequences, row, ring, column.rank(), column.size())

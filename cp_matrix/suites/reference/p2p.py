@@ -12,10 +12,10 @@ import torch
 import torch.distributed as dist
 
 from cp_matrix.suites.reference import block
-from cp_matrix.suites.reference.block import Attention, working_dtype
+from cp_matrix.suites.reference.block import working_dtype
 from cp_matrix.suites.reference.exchange import Ring, Transfer, join, part
 from cp_matrix.suites.reference.scheme import Gradient, Saved
-from cp_matrix.suites.reference.sequences import half_index, shard_index, tokens
+from cp_matrix.suites.reference.sequences import Attention, half_index, shard_index, tokens
 
 
 @dataclass(frozen=True)

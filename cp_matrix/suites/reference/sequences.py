@@ -61,6 +61,23 @@ class Sequences:
         return tuple(map(Span, self.offsets, self.lengths, self.slots))
 
 
+@dataclass(frozen=True)
+class Attention:
+    """What is computed, the same on every rank.
+
+    Attributes:
+        sequences: where the tokens lie in the whole, unsharded batch.
+        causal: a query sees no key behind its own position.
+        window: a query sees no key more than this many positions away; None for no limit.
+        scale: what scores are multiplied by.
+    """
+
+    sequences: Sequences
+    causal: bool
+    window: int | None
+    scale: float
+
+
 def single(seqlen: int) -> Sequences:
     """What each batch element of ``bshd`` and ``sbhd`` holds: one sequence without padding."""
     return Sequences((seqlen,), (seqlen,))
