@@ -227,16 +227,12 @@ def _strange_values(grid: Grid, expression: Expression) -> Iterator[tuple[str, s
             if (
                 isinstance(value, (str, int, float))
                 and not isinstance(value, bool)
-                and not _among(value, values)
+                and not any(same(value, other) for other in values)
             ):
                 yield (
                     f"{value!r} is no value of {name}",
                     nearest(value, values, f"its values: {listed(values)}"),
                 )
-
-
-def _among(value: Any, values: Iterable[Any]) -> bool:
-    return any(same(value, other) for other in values)
 
 
 def _equal_rows(test: LoadedTest) -> Iterator[Problem]:
