@@ -10,6 +10,7 @@ import torch
 from cp_matrix.suites.reference.layout import Layout
 from cp_matrix.suites.reference.sequences import Sequences, shard_index, single
 from cp_matrix.suites.transformer_engine.problem import Problem
+from cp_matrix.suites.transformer_engine_query import shape_of_bias
 from cp_matrix.worker.context import Context
 
 
@@ -48,17 +49,6 @@ def tensor_shape(
     return seqlen, problem.batch, heads, dim
 
 
-def bias_shape(problem: Problem) -> tuple[int, int, int, int]:
-    """The shape that a name like ``1hss`` stands for."""
-    shape = problem.bias_shape
-    return (
-        problem.batch if shape[0] == "b" else 1,
-        problem.heads if shape[1] == "h" else 1,
-        problem.seqlen_q if shape[2] == "s" else 1,
-        problem.seqlen_kv,
-    )
-
-
 def draw_inputs(problem: Problem, packing: Sequences | None, context: Context) -> Inputs:
     """Standard normal numbers clamped to [-1, 1], the same on every rank.
 
@@ -72,13 +62,15 @@ def draw_inputs(problem: Problem, packing: Sequences | None, context: Context) -
     def tokens(salt: int, seqlen: int, heads: int, dim: int) -> torch.Tensor:
         return numbers(salt, tensor_shape(problem, packing, seqlen, heads, dim), problem.torch_dtype)
 
+    sizes = (problem.batch, problem.heads, problem.seqlen_q, problem.seqlen_kv)
+    bias = shape_of_bias(problem.bias_shape, sizes)
     learned = problem.softmax == "learnable"
     return Inputs(
         q=tokens(0, problem.seqlen_q, problem.heads, problem.head_dim_qk),
         k=tokens(1, problem.seqlen_kv, problem.kv_heads, problem.head_dim_qk),
         v=tokens(2, problem.seqlen_kv, problem.kv_heads, problem.head_dim_v),
         dout=tokens(3, problem.seqlen_q, problem.heads, problem.head_dim_v).flatten(-2),
-        bias=numbers(4, bias_shape(problem), problem.torch_dtype) if problem.has_bias else None,
+        bias=numbers(4, bias, problem.torch_dtype) if problem.has_bias else None,
         softmax_offset=numbers(5, (problem.heads,), torch.float32) if learned else None,
     )
 
