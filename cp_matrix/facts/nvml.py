@@ -1,7 +1,5 @@
 """What NVML, the driver's management library, tells of the GPUs. Asking it does not initialise CUDA."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

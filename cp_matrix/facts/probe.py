@@ -4,8 +4,6 @@ GPUs are read through NVML, versions from package metadata, so probing neither i
 costs the seconds an import of torch takes.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import re

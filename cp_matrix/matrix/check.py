@@ -4,8 +4,6 @@ Nothing here depends on a machine: a fact counts as free to be anything. What is
 where a rule reads so many facts that not all of their values can be tried; then it is left alone.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations

@@ -1,7 +1,5 @@
 """Deciding a grid: the first rule that holds skips a case. Sets of cases, not cases, are decided."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

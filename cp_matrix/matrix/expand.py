@@ -5,8 +5,6 @@ bit a position, so that what holds for "the cases with this value" is combined b
 cases at once, and an expression need be evaluated only once per distinct assignment of the names it reads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import product

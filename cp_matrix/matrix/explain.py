@@ -1,7 +1,5 @@
 """One case against every rule, for people who ask why."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

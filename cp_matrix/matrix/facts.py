@@ -1,7 +1,5 @@
 """The facts about a machine that a matrix may read, and the types they have."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum

@@ -1,7 +1,5 @@
 """A matrix after reading: every name resolved, every expression compiled. Nothing here changes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property

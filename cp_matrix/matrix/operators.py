@@ -5,8 +5,6 @@ truth value and a number, ``and`` over a list) these raise TypeError with a mess
 the expression.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -5,8 +5,6 @@ makes the function that gives its value; what has none is refused there. The ope
 `cp_matrix.matrix.operators`, which are exact about types.
 """
 
-from __future__ import annotations
-
 import ast
 import string
 import warnings

@@ -5,8 +5,6 @@ itself on this machine, or a saved profile of another one. A question is asked o
 reached needs its answer.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

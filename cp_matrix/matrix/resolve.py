@@ -1,7 +1,5 @@
 """From what a matrix file says to what it means: rows found, names known, expressions compiled and tried."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

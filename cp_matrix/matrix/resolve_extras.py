@@ -1,7 +1,5 @@
 """Resolving what few matrices have: questions to a library, and variants."""
 
-from __future__ import annotations
-
 from cp_matrix.errors import UsageError
 from cp_matrix.matrix.case import Scalar
 from cp_matrix.matrix.facts import FACTS, read_facts

@@ -4,8 +4,6 @@ The names a test declares take each distinct assignment that occurs. The facts a
 values around everything the expression compares it with, and None where a machine may lack it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, islice, product
 from typing import Any

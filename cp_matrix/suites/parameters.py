@@ -1,7 +1,5 @@
 """A case's parameters as suites read them, and the tensors whose shapes they give."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any

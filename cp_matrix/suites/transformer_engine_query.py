@@ -3,8 +3,6 @@
 Outside the suite's package, since a plan asks before there is any rank, and only if a rule comes to it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import importlib

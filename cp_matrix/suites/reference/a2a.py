@@ -5,8 +5,6 @@ heads. Another scheme attends to what it then holds: as one whole when these ran
 by a ring over the other groups in ``a2a+p2p``.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

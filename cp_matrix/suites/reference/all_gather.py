@@ -1,7 +1,5 @@
 """``all_gather``: every rank gathers all keys and values and computes its own queries' rows."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

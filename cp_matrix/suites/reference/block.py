@@ -6,8 +6,6 @@ needed to merge it with the result over other keys, and to go back through it al
 (Dao, 2023, FlashAttention-2, sections 2.3 and 3.1).
 """
 
-from __future__ import annotations
-
 import torch
 
 from cp_matrix.suites.reference.sequences import Tokens

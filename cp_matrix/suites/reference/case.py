@@ -1,7 +1,5 @@
 """One case: the same inputs on every rank, attention by a scheme, and by one rank, compared."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

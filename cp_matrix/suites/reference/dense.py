@@ -4,8 +4,6 @@ One sequence at a time, a full softmax, and torch's own derivative of it: no log
 no shards.
 """
 
-from __future__ import annotations
-
 import torch
 
 from cp_matrix.suites.reference.sequences import Attention

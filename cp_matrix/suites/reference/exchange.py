@@ -3,8 +3,6 @@
 The list forms of gather and reduce-scatter are those that every supported torch has under one name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

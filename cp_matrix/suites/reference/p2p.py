@@ -4,8 +4,6 @@ Each rank keeps its queries and merges, block by block, what they see. On the wa
 carries the gradients of the keys and values along with them, so that after one round each sum is at home.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """What a context-parallel scheme is, and how autograd reaches it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Protocol
 

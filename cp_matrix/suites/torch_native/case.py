@@ -1,7 +1,5 @@
 """One case: the same inputs on every rank, attention by PyTorch's context parallelism, and by one rank."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """One run of the library's attention, forward and backward."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass
 from itertools import accumulate

@@ -1,7 +1,5 @@
 """One case: attention on one rank, and by all ranks of a world, compared."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

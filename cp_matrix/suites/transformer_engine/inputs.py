@@ -1,7 +1,5 @@
 """What enters attention, drawn on the device, and each rank's share of it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -5,8 +5,6 @@ the decision, and reads some variables only as it is imported: fine for a proces
 not for one that runs many.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib

@@ -1,7 +1,5 @@
 """Packed sequences of random lengths, as Transformer Engine's own tests draw them."""
 
-from __future__ import annotations
-
 import random
 
 from cp_matrix.suites.reference.sequences import Sequences

@@ -1,7 +1,5 @@
 """FP8: recipes, and tensors that enter attention quantized."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

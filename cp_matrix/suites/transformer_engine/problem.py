@@ -1,7 +1,5 @@
 """A case's parameters, read into what is computed: everything but how ranks communicate."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """How far a result may be from that of one rank."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
