@@ -150,12 +150,6 @@ def keeps_state() -> bool:
     return os.environ.get("CP_MATRIX_KEEP_STATE") == "1"
 
 
-def reset_between_cases() -> None:
-    """Called by the worker after each case, however it ended."""
-    for _, reset in STATES_BETWEEN_CASES.values():
-        reset()
-
-
 def _is_loaded() -> bool:
     return "transformer_engine.pytorch" in sys.modules
 
@@ -190,7 +184,8 @@ def _reset_loaded(reset: Callable[[Library], None]) -> None:
         reset(load())
 
 
-#: The library's own state by name: how it is seen, how it is reset. See ``cp_matrix/worker/watch.py``.
+#: The library's own state by name: how it is seen, and how it is reset after each case, however it ended.
+#: See ``cp_matrix/worker/watch.py``.
 STATES_BETWEEN_CASES: dict[str, tuple[Callable[[], object], Callable[[], None]]] = {
     "FP8 state": (_seen_fp8, lambda: _reset_loaded(reset_fp8)),
     "attention backend": (_seen_backend, lambda: _reset_loaded(forget_backend)),
