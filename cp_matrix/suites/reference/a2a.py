@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from cp_matrix.suites.reference.exchange import heads_to_tokens, tokens_to_heads
 from cp_matrix.suites.reference.scheme import Gradient, Saved, Scheme
-from cp_matrix.suites.reference.sequences import Sequences, inverse, sorting_order
+from cp_matrix.suites.reference.sequences import Sequences, sorting_order
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class HeadExchange:
         order = self._order(q.device)
         traded = (heads_to_tokens(tensor, self.group)[:, :, order] for tensor in (q, k, v))
         out, saved = self.inner.forward(*traded)
-        out = out.to(q.dtype)[:, :, inverse(order)]
+        out = out.to(q.dtype)[:, :, order.argsort()]
         return tokens_to_heads(out, self.group), saved
 
     def backward(self, saved: Saved, dout: torch.Tensor) -> Gradient:
         order = self._order(dout.device)
         gradient = self.inner.backward(saved, heads_to_tokens(dout, self.group)[:, :, order])
-        back = inverse(order)
+        back = order.argsort()
         dq, dk, dv = (tokens_to_heads(part.to(dout.dtype)[:, :, back], self.group) for part in gradient)
         return dq, dk, dv

@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 from cp_matrix.suites.reference.exchange import gather_tokens, join, part, scatter_token_sums
 from cp_matrix.suites.reference.scheme import Gradient, Saved, Whole
-from cp_matrix.suites.reference.sequences import inverse, shard_index, sorting_order
+from cp_matrix.suites.reference.sequences import shard_index, sorting_order
 
 
 @dataclass(frozen=True)
@@ -34,5 +34,5 @@ class AllGather(Whole):
     def backward(self, saved: Saved, dout: torch.Tensor) -> Gradient:
         q, k, v, out, lse = saved
         dq, dkeys, dvalues = super().backward((q, *self._gathered(k, v), out, lse), dout)
-        by_rank = join(dkeys, dvalues)[:, :, inverse(self._order(q.device))]
+        by_rank = join(dkeys, dvalues)[:, :, self._order(q.device).argsort()]
         return dq, *part(scatter_token_sums(by_rank, self.group), k.shape[3])
