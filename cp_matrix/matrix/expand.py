@@ -12,7 +12,7 @@ from typing import Any
 
 from cp_matrix.errors import Location, MatrixError, Problem
 from cp_matrix.matrix.case import Case, Scalar, Value, id_suffix
-from cp_matrix.matrix.loaded import PLAIN, Axis, LoadedMatrix, LoadedTest, Variant
+from cp_matrix.matrix.loaded import PLAIN, LoadedMatrix, LoadedTest, Variant
 from cp_matrix.matrix.operators import given
 from cp_matrix.matrix.predicates import Expression, ExpressionError
 
@@ -139,7 +139,8 @@ class Grid:
         period = stride * len(values)
         distinct: dict[Any, tuple[dict[str, Value], Mask]] = {}
         for index, value in enumerate(values):
-            assignment = {name: _read(axis, value, name) for name in names}
+            own = {axis.name: value, **axis.rows.get(str(value), {})}
+            assignment = {name: own[name] for name in names}
             mask = _stripes(index, stride, len(values), self.size // period)
             key = tuple(map(typed, assignment.values()))
             distinct[key] = (assignment, distinct[key][1] | mask) if key in distinct else (assignment, mask)
@@ -232,10 +233,6 @@ class Grid:
             self.environment,
             variant=self.variant.name,
         )
-
-
-def _read(axis: Axis, value: Scalar, name: str) -> Value:
-    return value if name == axis.name else axis.rows[str(value)][name]
 
 
 def _walk(

@@ -96,10 +96,10 @@ def is_complete(names: Iterable[str], free: FreeFacts) -> bool:
     return count <= MAX_FACTS
 
 
-def holds(grid: Grid, condition: Expression, facts: Mapping[str, Any]) -> Mask:
-    """The positions a condition holds at, given the facts; not those at which it cannot be evaluated."""
+def holds(grid: Grid, condition: Expression, facts: Mapping[str, Any], within: Mask) -> Mask:
+    """The positions within a set that a condition holds at; not those at which it cannot be evaluated."""
     result = 0
-    for names, mask in grid.assignments(condition.names, grid.included):
+    for names, mask in grid.assignments(condition.names, within):
         if _is_true(condition, {**names, **facts}):
             result |= mask
     return result
