@@ -5,6 +5,7 @@ values around everything the expression compares it with, and None where a machi
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import combinations, islice, product
 from typing import Any
 
@@ -63,21 +64,19 @@ class FreeFacts:
                 values += _flat(names[name] for names, _ in grid.assignments([name], grid.included))
             for fact in facts:
                 self._compared.setdefault(fact, []).extend(values)
-        self._values: dict[str, list[Any]] = {}
+        self.values = cache(self._values)
 
-    def values(self, fact: str) -> list[Any]:
+    def _values(self, fact: str) -> list[Any]:
         """What to try for one fact."""
-        if fact not in self._values:
-            declared = FACTS[fact]
-            found: dict[Any, Any] = {}
-            for value in _around(declared.kind, self._compared.get(fact, [])):
-                found.setdefault(typed(value), value)
-                if len(found) > MAX_FACTS:
-                    break  # `is_complete` says so; names alone would have as many values as there are sets
-            if declared.default is None:
-                found[typed(None)] = None
-            self._values[fact] = list(found.values())
-        return self._values[fact]
+        declared = FACTS[fact]
+        found: dict[Any, Any] = {}
+        for value in _around(declared.kind, self._compared.get(fact, [])):
+            found.setdefault(typed(value), value)
+            if len(found) > MAX_FACTS:
+                break  # `is_complete` says so; names alone would have as many values as there are sets
+        if declared.default is None:
+            found[typed(None)] = None
+        return list(found.values())
 
 
 def fact_assignments(names: Iterable[str], free: FreeFacts) -> Iterator[Mapping[str, Any]]:
