@@ -53,6 +53,15 @@ class Problem:
         grouped = self.shape.kv_heads != self.shape.heads
         return functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal, enable_gqa=grouped)
 
+    def gradients(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        """``out`` of `attend`, and ``dq``, ``dk`` and ``dv`` for ``dout``."""
+        leaves = [tensor.requires_grad_() for tensor in (q, k, v)]
+        out = self.attend(*leaves)
+        dq, dk, dv = torch.autograd.grad(out, leaves, dout)
+        return {"out": out.detach(), "dq": dq, "dk": dk, "dv": dv}
+
 
 def problem_of(params: Mapping[str, Any]) -> Problem:
     """Read a case's parameters.
@@ -75,11 +84,7 @@ def solve(problem: Problem, context: Context) -> Answer:
         inputs = problem.shape.draw(problem.dtype, context)
     with context.phase("reference"), sdpa_kernel(SDPBackend.MATH):
         # float64 and no fused kernel: what is left between this and a result is the result's own error.
-        q, k, v, dout = (tensor.double() for tensor in inputs)
-        leaves = [tensor.requires_grad_() for tensor in (q, k, v)]
-        out = problem.attend(*leaves)
-        dq, dk, dv = torch.autograd.grad(out, leaves, dout)
-    return Answer(inputs, {"out": out.detach(), "dq": dq, "dk": dk, "dv": dv})
+        return Answer(inputs, problem.gradients(*(tensor.double() for tensor in inputs)))
 
 
 def tokens_of(rank: int, ranks: int, seqlen: int, sharding: str, device: torch.device) -> torch.Tensor:
@@ -92,8 +97,7 @@ def tokens_of(rank: int, ranks: int, seqlen: int, sharding: str, device: torch.d
         return shard_index(single(seqlen), rank, ranks, device)
     if seqlen % ranks:
         raise ValueError(f"a sequence of {seqlen} tokens does not divide into {ranks} equal runs")
-    size = seqlen // ranks
-    return torch.arange(rank * size, (rank + 1) * size, device=device)
+    return torch.arange(seqlen, device=device).chunk(ranks)[rank]
 
 
 def run_case(params: Mapping[str, Any], context: Context) -> None:
@@ -115,27 +119,18 @@ def run_case(params: Mapping[str, Any], context: Context) -> None:
     tokens = tokens_of(context.rank, context.world_size, problem.shape.tokens, sharding, context.device)
     answer = context.cached((__name__, context.seed, problem), lambda: solve(problem, context))
     with context.phase("inputs"):
-        q, k, v, dout = shares = [tensor.clone() for tensor in answer.inputs]
+        shares = [tensor.clone() for tensor in answer.inputs]
     mesh = mesh_of(context.group, context.device)
     with (
         context.phase("cp"),
         parallel(mesh, shares, backend=params["backend"], rotation=params["rotation"], sharding=sharding),
     ):
-        leaves = [tensor.requires_grad_() for tensor in (q, k, v)]
-        out = problem.attend(*leaves)
-        dq, dk, dv = torch.autograd.grad(out, leaves, dout)
-        whole = joined(mesh, out)
+        found = problem.gradients(*shares)
+        whole = joined(mesh, found["out"])
     with context.phase("compare"):
         close, relative_rmse = TOLERANCES[problem.dtype]
-        expected = {
-            name: tensor.index_select(SEQUENCE_DIM, tokens) for name, tensor in answer.expected.items()
-        }
-        for name, actual, wanted in (
-            ("out", out, expected["out"]),
-            ("dq", dq, expected["dq"]),
-            ("dk", dk, expected["dk"]),
-            ("dv", dv, expected["dv"]),
-            ("joined_out", whole, answer.expected["out"]),
-        ):
-            bound = relative_rmse * float(wanted.square().mean().sqrt())
-            context.compare(name, actual, wanted, atol=close, rtol=close, rmse_bound=bound)
+        expected = {name: part.index_select(SEQUENCE_DIM, tokens) for name, part in answer.expected.items()}
+        found["joined_out"], expected["joined_out"] = whole, answer.expected["out"]
+        for name, actual in found.items():
+            bound = relative_rmse * float(expected[name].square().mean().sqrt())
+            context.compare(name, actual, expected[name], atol=close, rtol=close, rmse_bound=bound)
