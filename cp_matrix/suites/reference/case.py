@@ -56,7 +56,7 @@ def problem_of(params: Mapping[str, Any]) -> Problem:
     dtype = DTYPES[read.choice("dtype", DTYPES)]
     causal = read.choice("mask", MASKS) == "causal"
     read.choice("cp_comm_type", SCHEMES)
-    layout = Layout(read.choice("qkv_format", [layout.value for layout in Layout]))
+    layout = Layout(read.choice("qkv_format", list(Layout)))
     padded = read.choice("padding", PADDINGS) == "padded"
     shape = shape_of(params)
     if padded and layout is not Layout.THD:

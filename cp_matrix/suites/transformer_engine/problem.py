@@ -10,14 +10,6 @@ from cp_matrix.suites.parameters import Parameters
 from cp_matrix.suites.reference.layout import Layout
 
 SUITE = "Transformer Engine"
-BACKENDS = ("flash", "fused")
-SCHEMES = ("p2p", "all_gather", "a2a", "a2a+p2p")
-SCALINGS = ("delayed", "current", "mxfp8")
-MASKS = ("no_mask", "causal")
-SOFTMAXES = ("vanilla", "off-by-one", "learnable")
-BIAS_TYPES = ("no_bias", "post_scale_bias")
-BIAS_SHAPES = ("1hss", "11ss", "b1ss", "bhss", "111s")
-
 #: The dtype of what enters and leaves attention; fp8 is a matter of what happens in between.
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
 
@@ -96,7 +88,7 @@ def _fp8(read: Parameters) -> Fp8 | None:
         return None
     if not (dpa or mha):
         raise ValueError("dtype fp8 needs fp8_dpa or fp8_mha: otherwise nothing would be in FP8")
-    scaling = read.choice("scaling_mode", SCALINGS)
+    scaling = read.choice("scaling_mode", ("delayed", "current", "mxfp8"))
     if mha and scaling == "mxfp8":
         raise ValueError("fp8_mha is not possible with mxfp8: attention quantizes along other dimensions")
     return Fp8(scaling, mha, bool(params.get("fp8_bwd")), bool(params.get("f16_O")))
@@ -110,8 +102,8 @@ def problem_of(params: Mapping[str, Any]) -> Problem:
     """
     read = Parameters(SUITE, params)
     read.need(*_REQUIRED)
-    backend = read.choice("backend", BACKENDS)
-    layout = Layout(read.choice("qkv_format", [layout.value for layout in Layout]))
+    backend = read.choice("backend", ("flash", "fused"))
+    layout = Layout(read.choice("qkv_format", list(Layout)))
     batch, seqlen_q, seqlen_kv, heads, kv_heads, head_dim_qk, head_dim_v = (
         int(params[name]) for name in _REQUIRED[3:]
     )
@@ -122,7 +114,7 @@ def problem_of(params: Mapping[str, Any]) -> Problem:
         raise ValueError(f"{heads} heads are not a multiple of {kv_heads} num_gqa_groups")
     if params.get("dropout_p"):
         raise ValueError("what dropout leaves out differs from rank to rank: nothing to compare with")
-    mask = read.choice("attn_mask_type", MASKS, "no_mask")
+    mask = read.choice("attn_mask_type", ("no_mask", "causal"), "no_mask")
     causal = mask == "causal"
     if packed:
         mask = "padding_causal" if causal else "padding"
@@ -140,9 +132,9 @@ def problem_of(params: Mapping[str, Any]) -> Problem:
         head_dim_v=head_dim_v,
         mask=mask,
         window=(int(left), int(right)),
-        softmax=read.choice("softmax_type", SOFTMAXES, "vanilla"),
-        bias=read.choice("attn_bias_type", BIAS_TYPES, "no_bias"),
-        bias_shape=read.choice("bias_shape", BIAS_SHAPES, "1hss"),
+        softmax=read.choice("softmax_type", ("vanilla", "off-by-one", "learnable"), "vanilla"),
+        bias=read.choice("attn_bias_type", ("no_bias", "post_scale_bias"), "no_bias"),
+        bias_shape=read.choice("bias_shape", ("1hss", "11ss", "b1ss", "bhss", "111s"), "1hss"),
         max_logit=bool(params.get("return_max_logit")),
         # FusedAttention takes any padding; FlashAttention only from version 3 on, hence an axis of its own.
         padded=packed and (backend == "fused" or bool(params.get("pad_between_seqs"))),
@@ -154,6 +146,6 @@ def scheme_of(params: Mapping[str, Any]) -> str:
     """How ranks communicate: the parameter ``cp_comm_type``.
 
     Raises:
-        ValueError: it is none of `SCHEMES`.
+        ValueError: it is no scheme.
     """
-    return Parameters(SUITE, params).choice("cp_comm_type", SCHEMES)
+    return Parameters(SUITE, params).choice("cp_comm_type", ("p2p", "all_gather", "a2a", "a2a+p2p"))
