@@ -288,14 +288,11 @@ class Template:
             if name is not None and (not name.isidentifier() or spec or conversion):
                 offset = max(0, text.find("{" + name))
                 raise ExpressionError("only a plain {name} can be filled in", offset, "write {{ for a brace")
-        self._parts = [(literal, name) for literal, name, _, _ in parts]
-        self.names = frozenset(name for _, name in self._parts if name is not None)
+        self.names = frozenset(name for _, name, _, _ in parts if name is not None)
 
     def fill(self, names: Mapping[str, Any]) -> str:
         """The text with each name's value in its place."""
-        return "".join(
-            literal if name is None else f"{literal}{names[name]}" for literal, name in self._parts
-        )
+        return self.text.format_map(names)
 
     def offset(self, name: str) -> int:
         """Where ``{name}`` starts."""
