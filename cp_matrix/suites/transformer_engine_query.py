@@ -8,7 +8,9 @@ import dataclasses
 import importlib
 import logging
 import os
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from logging.handlers import BufferingHandler
 from typing import Any
 
 _ATTENTION = "transformer_engine.pytorch.attention.dot_product_attention.utils"
@@ -91,7 +93,8 @@ def backends(
     # Which of them there are differs between versions of the library.
     there = {field.name for field in dataclasses.fields(library.AttentionParams)}
     params = library.AttentionParams(**{name: value for name, value in given.items() if name in there})
-    with _all_switched_on(), _heard(library) as said:
+    # A variable that a shell has left must not hide a backend, which the suite switches on anyway.
+    with environment(dict.fromkeys(_SWITCHES, "1")), _heard(library) as said:
         *_, available = library.get_attention_backend(params)
     return {
         name: True if offered else _refusal(name, said)
@@ -129,10 +132,10 @@ def _fp8_meta(scaling_mode: str | None) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _all_switched_on() -> Iterator[None]:
-    """A variable that a shell has left must not hide a backend, which the suite switches on anyway."""
-    before = {name: os.environ.get(name) for name in _SWITCHES}
-    os.environ.update(dict.fromkeys(_SWITCHES, "1"))
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set these variables of the process; they are as before afterwards."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
@@ -143,36 +146,28 @@ def _all_switched_on() -> Iterator[None]:
                 os.environ[name] = value
 
 
-class _Listener(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__(logging.DEBUG)
-        self.said: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.said.append(record.getMessage())
-
-
 @contextlib.contextmanager
-def _heard(library: Any) -> Iterator[list[str]]:
+def _heard(library: Any) -> Iterator[list[logging.LogRecord]]:
     """What the library logs about its choice; it says why a backend is ruled out only for debugging."""
-    logger, listener = logging.getLogger("DotProductAttention"), _Listener()
+    logger, listener = logging.getLogger("DotProductAttention"), BufferingHandler(sys.maxsize)
     settings = library.AttentionLogging
     level, propagate = settings._log_level, logger.propagate
     settings._log_level = logging.DEBUG
     logger.propagate = False
     logger.addHandler(listener)
     try:
-        yield listener.said
+        yield listener.buffer
     finally:
         settings._log_level = level
         logger.propagate = propagate
         logger.removeHandler(listener)
 
 
-def _refusal(name: str, said: Sequence[str]) -> bool | str:
+def _refusal(name: str, said: Sequence[logging.LogRecord]) -> bool | str:
     """The last thing said about a backend, without the step of context parallelism it was said about."""
-    reasons = [text for text in said if text.startswith(f"Disabling {name}")]
+    told = [record.getMessage() for record in said]
+    reasons = [text for text in told if text.startswith(f"Disabling {name}")]
     if not reasons:
         return False
-    told = reasons[-1].removeprefix("Disabling ").partition(" (context-parallel per-step config")[0]
-    return " ".join(told.split())[:200]
+    last = reasons[-1].removeprefix("Disabling ").partition(" (context-parallel per-step config")[0]
+    return " ".join(last.split())[:200]

@@ -36,17 +36,6 @@ class Shard:
     keys: torch.Tensor
 
 
-def tensor_shape(
-    problem: Problem, packing: Sequences | None, seqlen: int, heads: int, dim: int
-) -> tuple[int, ...]:
-    """The shape of queries, keys or values in the problem's layout."""
-    if packing is not None:
-        return packing.total, heads, dim
-    if problem.layout is Layout.BSHD:
-        return problem.batch, seqlen, heads, dim
-    return seqlen, problem.batch, heads, dim
-
-
 def draw_inputs(problem: Problem, packing: Sequences | None, context: Context) -> Inputs:
     """Standard normal numbers clamped to [-1, 1], the same on every rank.
 
@@ -58,7 +47,9 @@ def draw_inputs(problem: Problem, packing: Sequences | None, context: Context) -
         return torch.randn(shape, generator=generator, device=context.device, dtype=dtype).clamp_(-1, 1)
 
     def tokens(salt: int, seqlen: int, heads: int, dim: int) -> torch.Tensor:
-        return numbers(salt, tensor_shape(problem, packing, seqlen, heads, dim), problem.torch_dtype)
+        places = (problem.batch, seqlen) if problem.layout is Layout.BSHD else (seqlen, problem.batch)
+        shape = (*(places if packing is None else (packing.total,)), heads, dim)
+        return numbers(salt, shape, problem.torch_dtype)
 
     sizes = (problem.batch, problem.heads, problem.seqlen_q, problem.seqlen_kv)
     bias = shape_of_bias(problem.bias_shape, sizes)
