@@ -188,17 +188,7 @@ class Expression:
             except (TypeError, ExpressionError) as error:  # the latter in a question behind available()
                 raise self._failure(node, error, names) from error
 
-        def apply_to_two(names: Mapping[str, Any]) -> Any:
-            one, other = first(names), second(names)
-            try:
-                return function(one, other)
-            except TypeError as error:
-                raise self._failure(node, error, names) from error
-
-        if len(parts) != 2:
-            return apply
-        first, second = parts  # most often, and without a list in half the time
-        return apply_to_two
+        return apply
 
     def _compared(
         self, node: ast.expr, functions: list[Callable[[Any, Any], bool]], parts: list[_Part]
