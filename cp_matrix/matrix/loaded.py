@@ -105,7 +105,6 @@ class Variant:
     name: str
     environment: tuple[tuple[str, str], ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
-    description: str = ""
 
 
 #: The cases as they are, without a name in their ids.
@@ -125,5 +124,4 @@ class LoadedMatrix:
     path: Path
     tests: tuple[LoadedTest, ...]
     default: bool = True
-    description: str = ""
     variants: tuple[Variant, ...] = ()

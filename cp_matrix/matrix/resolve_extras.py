@@ -63,5 +63,5 @@ def resolve_variants(findings: Findings, matrix: Matrix) -> tuple[Variant, ...]:
                 read_facts({fact: value})
             except UsageError as error:
                 findings.add(here, error.message)
-        found.append(Variant(name, tuple(model.environment.items()), model.facts, model.description))
+        found.append(Variant(name, tuple(model.environment.items()), model.facts))
     return tuple(found)
