@@ -59,7 +59,7 @@ def draw_inputs(problem: Problem, packing: Sequences | None, context: Context) -
         k=tokens(1, problem.seqlen_kv, problem.kv_heads, problem.head_dim_qk),
         v=tokens(2, problem.seqlen_kv, problem.kv_heads, problem.head_dim_v),
         dout=tokens(3, problem.seqlen_q, problem.heads, problem.head_dim_v).flatten(-2),
-        bias=numbers(4, bias, problem.torch_dtype) if problem.has_bias else None,
+        bias=numbers(4, bias, problem.torch_dtype) if problem.bias != "no_bias" else None,
         softmax_offset=numbers(5, (problem.heads,), torch.float32) if learned else None,
     )
 

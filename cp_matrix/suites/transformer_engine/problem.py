@@ -70,10 +70,6 @@ class Problem:
         return DTYPES[self.dtype]
 
     @property
-    def has_bias(self) -> bool:
-        return self.bias != "no_bias"
-
-    @property
     def training(self) -> bool:
         """Whether backward runs: cuDNN has no gradient of a bias that all queries share."""
         return self.bias_shape != "111s"
