@@ -22,7 +22,6 @@ _OVER_KEYS = ("dk", "dv")
 #: What every rank holds in full.
 _WHOLE = ("d_softmax_offset", "max_logit")
 
-
 _BACKENDS = {"flash": "FlashAttention", "fused": "FusedAttention"}
 
 
