@@ -15,8 +15,8 @@ import torch
 import torch.distributed as dist
 
 from cp_matrix.suites.reference.layout import Layout, from_heads_first, to_heads_first
+from cp_matrix.suites.reference.sequences import Sequences, shard_index
 from cp_matrix.suites.transformer_engine.library import Library
-from cp_matrix.suites.transformer_engine.packing import shard_index
 
 #: What the stand-in leaves where no token lies.
 GARBAGE = 1e9
@@ -101,10 +101,11 @@ class Parallel(torch.autograd.Function):
     def indices(call: dict[str, Any], tokens: int) -> list[torch.Tensor]:
         size = dist.get_world_size()
         padded = call.get("cu_seqlens_q_padded")
-        slots = [tokens * size] if padded is None else padded.diff().tolist()
+        slots = (tokens * size,) if padded is None else tuple(padded.diff().tolist())
         if Parallel.mistaken:
             return list(torch.arange(tokens * size).chunk(size))
-        return [shard_index(slots, rank, size, torch.device("cpu")) for rank in range(size)]
+        whole = Sequences(slots, slots)
+        return [shard_index(whole, rank, size, torch.device("cpu")) for rank in range(size)]
 
     @staticmethod
     def gathered(tensor: torch.Tensor, dim: int, indices: list[torch.Tensor]) -> torch.Tensor:

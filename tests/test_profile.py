@@ -7,9 +7,8 @@ import pytest
 from cp_matrix.errors import UsageError
 from cp_matrix.facts.probe import probe
 from cp_matrix.facts.profile import TOLD_BESIDE, load_profile, save
-from cp_matrix.matrix.facts import FACTS, Missing, read_facts
+from cp_matrix.matrix.facts import FACTS, Missing, UnknownError, read_facts
 from cp_matrix.matrix.query import QueryFailedError, Question
-from cp_matrix.matrix.undecided import UnknownError
 
 FACTS_SAVED = {"gpu_count": 8, "compute_capability": (9, 0), "cudnn_version": "9.22.0", "gpu_name": None}
 FAST = Question("a.b:c", {"n": 1, "window": [-1, 0]})

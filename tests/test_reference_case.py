@@ -76,7 +76,7 @@ def test_result_and_all_gradients_are_compared(two: Ranks) -> None:
 
 
 def answers(communicator: Communicator, seeds: tuple[int, ...]) -> list[torch.Tensor]:
-    return [case.solve(case.problem_of(BASE), Context(communicator, seed)).expected.out for seed in seeds]
+    return [case.solve(case.problem_of(BASE), Context(communicator, seed)).expected["out"] for seed in seeds]
 
 
 def test_every_rank_makes_the_same_inputs(two: Ranks) -> None:

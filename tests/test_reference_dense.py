@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from cp_matrix.suites.reference import dense, sequences
-from cp_matrix.suites.reference.sequences import Sequences
+from cp_matrix.suites.reference.sequences import Attention, Sequences
 
 CLOSE = {"atol": 1e-12, "rtol": 1e-12}
 
@@ -29,43 +29,35 @@ def torch_gradients(
 
 
 def assert_same(
-    actual: dense.Gradients, expected: tuple[torch.Tensor, ...], part: slice = slice(None)
+    actual: dict[str, torch.Tensor], expected: tuple[torch.Tensor, ...], part: slice = slice(None)
 ) -> None:
-    for mine, theirs in zip((actual.out, actual.dq, actual.dk, actual.dv), expected, strict=True):
+    for mine, theirs in zip(actual.values(), expected, strict=True):
         torch.testing.assert_close(mine[:, :, part], theirs, **CLOSE)
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_it_agrees_with_torch_on_causal_and_full_masks(causal: bool) -> None:
     q, k, v, dout = tensors(24)
-    mine = dense.gradients(
-        q, k, v, dout, sequences=sequences.single(24), causal=causal, window=None, scale=8**-0.5
-    )
+    mine = dense.gradients(q, k, v, dout, Attention(sequences.single(24), causal, None, 8**-0.5))
     assert_same(mine, torch_gradients(q, k, v, dout, is_causal=causal))
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2])
 def test_it_agrees_with_torch_on_grouped_query_heads(kv_heads: int) -> None:
     q, k, v, dout = tensors(24, kv_heads=kv_heads)
-    mine = dense.gradients(
-        q, k, v, dout, sequences=sequences.single(24), causal=True, window=None, scale=8**-0.5
-    )
+    mine = dense.gradients(q, k, v, dout, Attention(sequences.single(24), True, None, 8**-0.5))
     assert_same(mine, torch_gradients(q, k, v, dout, is_causal=True, enable_gqa=True))
 
 
 def test_it_agrees_with_torch_on_another_size_of_value_heads() -> None:
     q, k, v, dout = tensors(24, v_dim=5)
-    mine = dense.gradients(
-        q, k, v, dout, sequences=sequences.single(24), causal=True, window=None, scale=8**-0.5
-    )
+    mine = dense.gradients(q, k, v, dout, Attention(sequences.single(24), True, None, 8**-0.5))
     assert_same(mine, torch_gradients(q, k, v, dout, is_causal=True))
 
 
 def test_it_agrees_with_torch_on_another_scale() -> None:
     q, k, v, dout = tensors(24)
-    mine = dense.gradients(
-        q, k, v, dout, sequences=sequences.single(24), causal=False, window=None, scale=0.5
-    )
+    mine = dense.gradients(q, k, v, dout, Attention(sequences.single(24), False, None, 0.5))
     assert_same(mine, torch_gradients(q, k, v, dout, scale=0.5))
 
 
@@ -76,9 +68,7 @@ def test_it_agrees_with_torch_on_sliding_windows(window: int, causal: bool) -> N
     mask = torch.tensor(
         [[abs(i - j) <= window and (not causal or j <= i) for j in range(24)] for i in range(24)]
     )
-    mine = dense.gradients(
-        q, k, v, dout, sequences=sequences.single(24), causal=causal, window=window, scale=8**-0.5
-    )
+    mine = dense.gradients(q, k, v, dout, Attention(sequences.single(24), causal, window, 8**-0.5))
     assert_same(mine, torch_gradients(q, k, v, dout, attn_mask=mask))
 
 
@@ -86,7 +76,7 @@ def test_it_agrees_with_torch_on_sliding_windows(window: int, causal: bool) -> N
 def test_it_agrees_with_torch_on_each_sequence_of_a_packed_batch(causal: bool) -> None:
     where = Sequences((7, 12, 2), (8, 12, 4))
     q, k, v, dout = tensors(24)
-    mine = dense.gradients(q, k, v, dout, sequences=where, causal=causal, window=None, scale=8**-0.5)
+    mine = dense.gradients(q, k, v, dout, Attention(where, causal, None, 8**-0.5))
     for start, length, _ in where.spans:
         part = slice(start, start + length)
         alone = torch_gradients(*(tensor[:, :, part] for tensor in (q, k, v, dout)), is_causal=causal)
@@ -95,14 +85,12 @@ def test_it_agrees_with_torch_on_each_sequence_of_a_packed_batch(causal: bool) -
 
 def test_padding_has_no_result_and_no_gradients() -> None:
     q, k, v, dout = tensors(8)
-    mine = dense.gradients(
-        q, k, v, dout, sequences=Sequences((5,), (8,)), causal=False, window=None, scale=1.0
-    )
-    for tensor in (mine.out, mine.dq, mine.dk, mine.dv):
+    mine = dense.gradients(q, k, v, dout, Attention(Sequences((5,), (8,)), False, None, 1.0))
+    for tensor in mine.values():
         assert not tensor[:, :, 5:].any()
 
 
 def test_results_have_the_dtype_of_the_inputs() -> None:
     halves = [tensor.bfloat16() for tensor in tensors(8)]
-    mine = dense.gradients(*halves, sequences=sequences.single(8), causal=True, window=None, scale=1.0)
-    assert {tensor.dtype for tensor in (mine.out, mine.dq, mine.dk, mine.dv)} == {torch.bfloat16}
+    mine = dense.gradients(*halves, Attention(sequences.single(8), True, None, 1.0))
+    assert {tensor.dtype for tensor in mine.values()} == {torch.bfloat16}

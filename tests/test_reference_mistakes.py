@@ -130,7 +130,7 @@ def look_at_padding(patch: pytest.MonkeyPatch) -> None:
     def tokens(where: Sequences, device: torch.device) -> Tokens:
         return places.tokens(Sequences(where.slots, where.slots), device)
 
-    for module in (p2p, all_gather, scheme):
+    for module in (p2p, scheme):
         patch.setattr(module, "tokens", tokens)
 
 

@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cp_matrix.suites.reference import block, sequences
-from cp_matrix.suites.reference.block import Attention
 from cp_matrix.suites.reference.p2p import P2P
-from cp_matrix.suites.reference.sequences import Sequences
+from cp_matrix.suites.reference.sequences import Attention, Sequences
 
 CPU = torch.device("cpu")
 

@@ -3,10 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cp_matrix.suites.reference.block import Attention
 from cp_matrix.suites.reference.layout import Layout
 from cp_matrix.suites.reference.scheme import Whole, attend
-from cp_matrix.suites.reference.sequences import Sequences
+from cp_matrix.suites.reference.sequences import Attention, Sequences
 
 SHAPES = {Layout.BSHD: (2, 7), Layout.SBHD: (7, 2), Layout.THD: (7,)}
 

@@ -7,16 +7,16 @@ import pytest
 import torch
 from fake_transformer_engine import CALLS, FP8, PARAMS, DotProductAttention, fake_library
 
+from cp_matrix.suites.reference.sequences import Sequences
 from cp_matrix.suites.transformer_engine import attention
 from cp_matrix.suites.transformer_engine.attention import Parallel, attend, call_arguments, module_arguments
 from cp_matrix.suites.transformer_engine.inputs import draw_inputs
 from cp_matrix.suites.transformer_engine.library import Library
-from cp_matrix.suites.transformer_engine.packing import Packing
 from cp_matrix.suites.transformer_engine.problem import problem_of
 from cp_matrix.worker.context import Communicator, Context
 
 CPU = torch.device("cpu")
-PACKING = Packing((5, 12), (8, 12))
+PACKING = Sequences((5, 12), (8, 12))
 GROUP: Any = "all ranks"
 
 
@@ -59,9 +59,15 @@ def test_packed_calls_tell_lengths_from_places() -> None:
     assert (call["max_seqlen_q"], call["max_seqlen_kv"], call["pad_between_seqs"]) == (32, 32, True)
 
 
+def test_a_sequence_without_tokens_moves_nothing() -> None:
+    call = call_arguments(problem_of(PARAMS | {"qkv_format": "thd"}), Sequences((3, 0, 5), (4, 0, 8)), CPU)
+    assert call["cu_seqlens_q"].tolist() == [0, 3, 3, 8]
+    assert call["cu_seqlens_q_padded"].tolist() == [0, 4, 4, 12]
+
+
 def test_packed_calls_without_padding_give_one_tensor_for_both() -> None:
     problem = problem_of(PARAMS | {"backend": "flash", "qkv_format": "thd"})
-    call = call_arguments(problem, Packing((8, 12), (8, 12)), CPU)
+    call = call_arguments(problem, Sequences((8, 12), (8, 12)), CPU)
     assert call["cu_seqlens_q"] is call["cu_seqlens_q_padded"]
     assert call["pad_between_seqs"] is False
 

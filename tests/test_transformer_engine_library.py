@@ -104,12 +104,17 @@ def test_blackwell_refuses_an_old_flash_attn(
     assert known.is_installed is installed
 
 
+def reset_all() -> None:
+    for _, reset in te.STATES_BETWEEN_CASES.values():
+        reset()
+
+
 def test_resetting_forgets_recipes_and_the_chosen_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     library = fake_library()
     library.attention._attention_backends["attention_params"] = "of an earlier case"
     monkeypatch.setitem(te.sys.modules, "transformer_engine.pytorch", library.pytorch)
     monkeypatch.setattr(te, "load", lambda: library)
-    te.reset_between_cases()
+    reset_all()
     assert library.quantization.FP8GlobalStateManager.resets == 1
     assert library.attention._attention_backends["attention_params"] is None
 
@@ -153,6 +158,6 @@ def test_state_that_changes_is_seen(monkeypatch: pytest.MonkeyPatch, name: str, 
 )
 def test_without_the_library_the_suite_says_what_to_install() -> None:
     te.preload()
-    te.reset_between_cases()
+    reset_all()
     with pytest.raises(ModuleNotFoundError, match=r"cp-matrix\[te\]"):
         te.load()

@@ -30,13 +30,14 @@ def fp8_of(**changed: Any) -> Fp8:
 )
 def test_a_recipe_is_made_for_each_scaling(scaling: str, recipe: str, options: dict[str, Any]) -> None:
     library = fake_library()
-    precision.recipe_of(library, fp8_of(scaling_mode=scaling))
-    assert library.recipe.log == [(recipe, (), options)]
+    with precision.region(library, fp8_of(scaling_mode=scaling), GROUP):
+        assert library.recipe.log[0] == (recipe, (), options)
 
 
 def test_a_recipe_knows_of_fp8_inputs() -> None:
-    recipe = precision.recipe_of(fake_library(), fp8_of(scaling_mode="delayed", fp8_mha=True))
-    assert (recipe.fp8_dpa, recipe.fp8_mha) == (True, True)
+    library = fake_library()
+    with precision.region(library, fp8_of(scaling_mode="delayed", fp8_mha=True), GROUP):
+        assert library.recipe.log[0][2] == {"fp8_dpa": True, "fp8_mha": True}
 
 
 def test_scales_are_agreed_upon_by_the_whole_group() -> None:

@@ -4,8 +4,6 @@ It looks below ``CUDNN_HOME``, ``CUDNN_PATH`` and the CUDA toolkit first, then w
 only then among Python's packages. Asking the library its version initialises nothing.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Iterator, Mapping
 from pathlib import Path

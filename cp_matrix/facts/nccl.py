@@ -5,8 +5,6 @@ is loaded, which a preload or a newer package may have replaced. Asking it its v
 nothing.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Mapping
 from importlib import metadata

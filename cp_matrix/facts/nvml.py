@@ -1,8 +1,6 @@
 """What NVML, the driver's management library, tells of the GPUs. Asking it does not initialise CUDA."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cp_matrix.facts.visible import Gpu
@@ -56,33 +54,27 @@ def _read_devices(pynvml: Any) -> Nvml:
 
 
 def _read_gpu(pynvml: Any, index: int) -> Gpu:
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    capability = _told(pynvml, pynvml.nvmlDeviceGetCudaComputeCapability, handle)
-    mode = _told(pynvml, pynvml.nvmlDeviceGetMigMode, handle)
-    gpu = Gpu(
-        index=index,
-        uuid=_text(pynvml.nvmlDeviceGetUUID(handle)) or "",
-        name=_text(_told(pynvml, pynvml.nvmlDeviceGetName, handle)) or "",
-        memory=_total(_told(pynvml, pynvml.nvmlDeviceGetMemoryInfo, handle)),
-        compute_capability=None if capability is None else (int(capability[0]), int(capability[1])),
-        mig=mode is not None and mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE,
-    )
-    if not gpu.mig:
-        return gpu
-    slots = _told(pynvml, pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0
-    parts = (_told(pynvml, pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, slot) for slot in range(slots))
-    instances = tuple(
-        Gpu(
+    whole = pynvml.nvmlDeviceGetHandleByIndex(index)
+    capability = _told(pynvml, pynvml.nvmlDeviceGetCudaComputeCapability, whole)
+    mode = _told(pynvml, pynvml.nvmlDeviceGetMigMode, whole)
+
+    def device(handle: Any, name: str = "") -> Gpu:
+        memory = _told(pynvml, pynvml.nvmlDeviceGetMemoryInfo, handle)
+        return Gpu(
             index=index,
-            uuid=_text(pynvml.nvmlDeviceGetUUID(part)) or "",
-            name=_text(_told(pynvml, pynvml.nvmlDeviceGetName, part)) or gpu.name,
-            memory=_total(_told(pynvml, pynvml.nvmlDeviceGetMemoryInfo, part)),
-            compute_capability=gpu.compute_capability,
+            uuid=_text(pynvml.nvmlDeviceGetUUID(handle)) or "",
+            name=_text(_told(pynvml, pynvml.nvmlDeviceGetName, handle)) or name,
+            memory=None if memory is None else int(memory.total),
+            compute_capability=None if capability is None else (int(capability[0]), int(capability[1])),
         )
-        for part in parts
-        if part is not None
-    )
-    return Gpu(**{**vars(gpu), "instances": instances})
+
+    gpu = device(whole)
+    if mode is None or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
+        return gpu
+    slots = _told(pynvml, pynvml.nvmlDeviceGetMaxMigDeviceCount, whole) or 0
+    parts = (_told(pynvml, pynvml.nvmlDeviceGetMigDeviceHandleByIndex, whole, slot) for slot in range(slots))
+    instances = tuple(device(part, gpu.name) for part in parts if part is not None)
+    return replace(gpu, mig=True, instances=instances)
 
 
 def _told(pynvml: Any, ask: Any, *arguments: Any) -> Any:
@@ -95,7 +87,3 @@ def _told(pynvml: Any, ask: Any, *arguments: Any) -> Any:
 
 def _text(value: str | bytes | None) -> str | None:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
-def _total(memory: Any) -> int | None:
-    return None if memory is None else int(memory.total)

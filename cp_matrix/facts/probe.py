@@ -4,8 +4,6 @@ GPUs are read through NVML, versions from package metadata, so probing neither i
 costs the seconds an import of torch takes.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import re
@@ -90,7 +88,9 @@ def probe(
         "gpus": [_as_fact(gpu) for gpu in gpus],
         "gpu_name": gpus[0].name if gpus else None,
         "gpu_memory": min((gpu.memory for gpu in gpus if gpu.memory is not None), default=None),
-        "compute_capability": _lowest(gpus),
+        "compute_capability": min(
+            (gpu.compute_capability for gpu in gpus if gpu.compute_capability is not None), default=None
+        ),
         "driver_version": nvml.driver_version,
         "cuda_driver_version": nvml.cuda_driver_version,
         "cuda_version": _cuda_version(torch_version),
@@ -112,18 +112,7 @@ def probe(
 
 
 def _as_fact(gpu: Gpu) -> dict[str, Any]:
-    return {
-        "index": gpu.index,
-        "uuid": gpu.uuid,
-        "name": gpu.name,
-        "memory": gpu.memory,
-        "compute_capability": gpu.compute_capability,
-        "visible": gpu.visible,
-    }
-
-
-def _lowest(gpus: Sequence[Gpu]) -> tuple[int, int] | None:
-    return min((gpu.compute_capability for gpu in gpus if gpu.compute_capability is not None), default=None)
+    return {name: value for name, value in vars(gpu).items() if name not in ("mig", "instances")}
 
 
 def _version(names: Sequence[str]) -> str | None:

@@ -16,9 +16,8 @@ from typing import Any, Union
 import msgspec
 
 from cp_matrix.errors import UsageError
-from cp_matrix.matrix.facts import FACTS, Missing, read_facts
+from cp_matrix.matrix.facts import FACTS, Missing, UnknownError, read_facts
 from cp_matrix.matrix.query import Answer, QueryFailedError, Question
-from cp_matrix.matrix.undecided import UnknownError
 
 FORMAT = 1
 #: What a probe tells beside the facts that rules may read.

@@ -4,8 +4,6 @@ A library is imported when the first question for it comes, which is when a rule
 the answer; planning without such a rule imports nothing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import sys

@@ -1,7 +1,5 @@
 """One case of a matrix: what is tested, with which parameters, in which world."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Nothing here depends on a machine: a fact counts as free to be anything. What is
 where a rule reads so many facts that not all of their values can be tried; then it is left alone.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
@@ -70,7 +68,7 @@ def _subsets(matrix: LoadedMatrix, grid: Grid) -> Iterator[Problem]:
     left = essential.included
     for rule in test.rules:
         if not rule.condition.names & FACTS.keys():
-            left &= ~holds(essential, rule.condition, {})
+            left &= ~holds(essential, rule.condition, {}, left)
     if not left:
         yield _warning(test.where, f"no essential case of the test {test.name!r} can run on any machine")
 
@@ -78,7 +76,7 @@ def _subsets(matrix: LoadedMatrix, grid: Grid) -> Iterator[Problem]:
 def _nowhere(grid: Grid) -> Iterator[Problem]:
     """Values of axes that no machine can run, since several rules together leave nothing."""
     always = [rule for rule in grid.test.rules if not rule.condition.names & FACTS.keys()]
-    held = {rule.id: holds(grid, rule.condition, {}) for rule in always}
+    held = {rule.id: holds(grid, rule.condition, {}, grid.included) for rule in always}
     left = grid.included
     for mask in held.values():
         left &= ~mask
@@ -109,10 +107,7 @@ def _excludes(grid: Grid) -> Iterator[tuple[Problem, bool]]:
     test = grid.test
     left = grid.everything
     for exclude in test.excludes:
-        matched: Mask = 0
-        for names, mask in grid.assignments(exclude.condition.names, left):
-            if exclude.condition.evaluate(names):
-                matched |= mask
+        matched = holds(grid, exclude.condition, {}, left)
         if not matched:
             problem = _warning(exclude.where, f"this exclude matches no case: {exclude.condition.text}")
             yield problem, exclude.inherited
@@ -202,7 +197,7 @@ class _Reach:
         read = {name: facts[name] for name in self.facts[index]}
         key = (index, tuple(sorted((name, repr(value)) for name, value in read.items())))
         if key not in self._held:
-            self._held[key] = holds(self.grid, self.rules[index].condition, read)
+            self._held[key] = holds(self.grid, self.rules[index].condition, read, self.grid.included)
         return self._held[key]
 
 
@@ -227,16 +222,12 @@ def _strange_values(grid: Grid, expression: Expression) -> Iterator[tuple[str, s
             if (
                 isinstance(value, (str, int, float))
                 and not isinstance(value, bool)
-                and not _among(value, values)
+                and not any(same(value, other) for other in values)
             ):
                 yield (
                     f"{value!r} is no value of {name}",
                     nearest(value, values, f"its values: {listed(values)}"),
                 )
-
-
-def _among(value: Any, values: Iterable[Any]) -> bool:
-    return any(same(value, other) for other in values)
 
 
 def _equal_rows(test: LoadedTest) -> Iterator[Problem]:

@@ -1,18 +1,15 @@
 """Deciding a grid: the first rule that holds skips a case. Sets of cases, not cases, are decided."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from cp_matrix.errors import MatrixError
 from cp_matrix.matrix.expand import Grid, Mask, evaluate
-from cp_matrix.matrix.facts import FACTS, Missing, spelt
+from cp_matrix.matrix.facts import FACTS, UnknownError, known, spelt
 from cp_matrix.matrix.loaded import LoadedTest, Rule
 from cp_matrix.matrix.operators import given
 from cp_matrix.matrix.query import QUERY_FAILED, Answers, Availability, NoAnswers, QueryFailedError, Question
-from cp_matrix.matrix.undecided import UnknownError
 
 #: The built-in last rule: the machine cannot hold as many ranks as the case needs.
 TOO_FEW_PLACES = "too_few_places"
@@ -37,8 +34,6 @@ class Decisions:
     grid: Grid
     runnable: Mask
     skipped: tuple[tuple[Skip, Mask], ...]
-    #: How often each rule's condition was evaluated, by rule id.
-    evaluations: Mapping[str, int]
     #: What was asked to decide some cases, in order; most are decided without a question.
     asked: tuple[tuple[tuple[Question, ...], Mask], ...] = ()
 
@@ -52,65 +47,46 @@ def decide(grid: Grid, facts: Mapping[str, Any], answers: Answers | None = None)
     """
     left = grid.included
     skipped: list[tuple[Skip, Mask]] = []
-    evaluations: dict[str, int] = {}
     asked: list[tuple[tuple[Question, ...], Mask]] = []
     for rule in grid.test.rules:
-        applied = _Applied(rule, grid, facts, answers or NoAnswers())
-        applied.to(left)
-        evaluations[rule.id] = applied.evaluations
-        skipped += applied.skipped
-        asked += applied.asked
-        for _, mask in applied.skipped:
-            left &= ~mask
-    for size, mask in grid.derived("world_size"):
-        if mask & left and (skip := lacking_places(size, facts)) is not None:
-            skipped.append((skip, mask & left))
-            left &= ~mask
-    return Decisions(grid, left, tuple(skipped), evaluations, tuple(asked))
-
-
-class _Applied:
-    """One rule applied to the cases of a grid."""
-
-    def __init__(self, rule: Rule, grid: Grid, facts: Mapping[str, Any], answers: Answers) -> None:
-        self.rule = rule
-        self.grid = grid
-        self.facts = facts
-        self.answers = answers
-        self.queries = grid.test.queries if "available" in rule.condition.names else ()
-        self.skipped: list[tuple[Skip, Mask]] = []
-        self.asked: list[tuple[tuple[Question, ...], Mask]] = []
-        self.evaluations = 0
-
-    def to(self, left: Mask) -> None:
-        """Find what it skips of these positions."""
-        reads = self.rule.condition.names.union(*(query.names for query in self.queries))
-        own = {name: self.facts[name] for name in reads if name in FACTS}
         held: dict[str, Mask] = {}
         undecided: dict[Skip, Mask] = {}
-        for assigned, mask in self.grid.assignments(reads, left):
+        queries = grid.test.queries if "available" in rule.condition.names else ()
+        reads = rule.condition.names.union(*(query.names for query in queries))
+        own = {name: facts[name] for name in reads if name in FACTS}
+        for assigned, mask in grid.assignments(reads, left):
             names: dict[str, Any] = {**assigned, **own}
-            available = Availability(self.queries, names, self.answers)
-            self.evaluations += 1
-            came = outcome(self.rule, self.grid.test, names, available)
+            available = Availability(queries, names, answers or NoAnswers())
+            came = outcome(rule, grid.test, names, available)
             if isinstance(came, Skip):
                 undecided[came] = undecided.get(came, 0) | mask
             elif came:
                 held[available.refusal] = held.get(available.refusal, 0) | mask
             if available.asked:
-                self.asked.append((tuple(available.asked), mask))
-        self.skipped += undecided.items()
-        for why, mask in held.items():
-            self.skipped += self.reasons(mask, why)
+                asked.append((tuple(available.asked), mask))
+        found = [*undecided.items(), *_reasons(rule, grid, facts, held)]
+        skipped += found
+        for _, mask in found:
+            left &= ~mask
+    for size, mask in grid.derived("world_size"):
+        if mask & left and (skip := lacking_places(size, facts)) is not None:
+            skipped.append((skip, mask & left))
+            left &= ~mask
+    return Decisions(grid, left, tuple(skipped), tuple(asked))
 
-    def reasons(self, held: Mask, why: str) -> list[tuple[Skip, Mask]]:
-        template = self.rule.reason
-        told = {name: spelt(self.facts[name]) for name in template.names if name in FACTS}
+
+def _reasons(
+    rule: Rule, grid: Grid, facts: Mapping[str, Any], held: Mapping[str, Mask]
+) -> Iterator[tuple[Skip, Mask]]:
+    """What skips the positions at which a rule holds, by what the library said against them."""
+    told = {name: spelt(facts[name]) for name in rule.reason.names if name in FACTS}
+    for why, held_at in held.items():
         by_reason: dict[str, Mask] = {}
-        for names, mask in self.grid.assignments(template.names, held):
-            reason = with_refusal(template.fill({**names, **told}), why)
+        for names, mask in grid.assignments(rule.reason.names, held_at):
+            reason = with_refusal(rule.reason.fill({**names, **told}), why)
             by_reason[reason] = by_reason.get(reason, 0) | mask
-        return [(Skip(self.rule.id, reason), mask) for reason, mask in by_reason.items()]
+        for reason, mask in by_reason.items():
+            yield Skip(rule.id, reason), mask
 
 
 def outcome(rule: Rule, test: LoadedTest, names: Mapping[str, Any], available: Availability) -> bool | Skip:
@@ -145,9 +121,10 @@ def unknown(rule: str, what: str) -> Skip:
 
 def lacking_places(world_size: int, facts: Mapping[str, Any]) -> Skip | None:
     """The built-in last rule for worlds of this size; None where it does not hold."""
-    places = facts["max_world_size"]
-    if isinstance(places, Missing):
-        return unknown(TOO_FEW_PLACES, f"the fact {places.name}")
+    try:
+        places = known(facts["max_world_size"])
+    except UnknownError as error:
+        return unknown(TOO_FEW_PLACES, str(error))
     if places is None or world_size <= places:
         return None
     return Skip(TOO_FEW_PLACES, needed_places(world_size, facts))

@@ -5,16 +5,14 @@ bit a position, so that what holds for "the cases with this value" is combined b
 cases at once, and an expression need be evaluated only once per distinct assignment of the names it reads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import product
 from typing import Any
 
 from cp_matrix.errors import Location, MatrixError, Problem
 from cp_matrix.matrix.case import Case, Scalar, Value, id_suffix
-from cp_matrix.matrix.loaded import PLAIN, Axis, LoadedMatrix, LoadedTest, Variant
+from cp_matrix.matrix.loaded import PLAIN, LoadedMatrix, LoadedTest, Variant
 from cp_matrix.matrix.operators import given
 from cp_matrix.matrix.predicates import Expression, ExpressionError
 
@@ -96,8 +94,8 @@ class Grid:
         if self.size > MAX_CASES:
             message = f"the test {test.name} expands to {self.size} cases, more than {MAX_CASES}"
             raise MatrixError.of([Problem(test.where, message, "split it, or leave out values")])
-        self._derived: dict[str, list[tuple[Any, Mask]]] = {}
-        self._dimensions: dict[tuple[str, tuple[str, ...]], list[tuple[dict[str, Value], Mask]]] = {}
+        self.derived = cache(self._derived)
+        self._dimension = cache(self._project)
         self.everything: Mask = (1 << self.size) - 1
         self.included: Mask = self.everything
         for exclude in test.excludes:
@@ -126,40 +124,26 @@ class Grid:
         dimensions.sort(key=len)
         return _walk(dimensions, start, within) if within else iter(())
 
-    def _dimension(self, key: str, names: tuple[str, ...]) -> list[tuple[dict[str, Value], Mask]]:
-        if (key, names) not in self._dimensions:
-            if key in self.test.derived:
-                found = [({key: value}, mask) for value, mask in self.derived(key)]
-            else:
-                found = self._projection(key, names)
-            self._dimensions[key, names] = found
-        return self._dimensions[key, names]
-
-    def _projection(self, axis_name: str, names: tuple[str, ...]) -> list[tuple[dict[str, Value], Mask]]:
-        order = next(index for index, axis in enumerate(self.test.axes) if axis.name == axis_name)
+    def _project(self, key: str, names: tuple[str, ...]) -> list[tuple[dict[str, Value], Mask]]:
+        """What ``names`` can be, all of them set by the axis or the derived name ``key``."""
+        if key in self.test.derived:
+            return [({key: value}, mask) for value, mask in self.derived(key)]
+        order = next(index for index, axis in enumerate(self.test.axes) if axis.name == key)
         axis, values, stride = self.test.axes[order], self.values[order], self._strides[order]
         period = stride * len(values)
         distinct: dict[Any, tuple[dict[str, Value], Mask]] = {}
         for index, value in enumerate(values):
-            assignment = {name: _read(axis, value, name) for name in names}
+            own = {**axis.rows.get(str(value), {}), axis.name: value}
+            assignment = {name: own[name] for name in names}
             mask = _stripes(index, stride, len(values), self.size // period)
-            key = tuple(map(typed, assignment.values()))
-            distinct[key] = (assignment, distinct[key][1] | mask) if key in distinct else (assignment, mask)
+            same = tuple(map(typed, assignment.values()))
+            distinct[same] = (assignment, mask | (distinct[same][1] if same in distinct else 0))
         return list(distinct.values())
 
-    def derived(self, name: str) -> list[tuple[Any, Mask]]:
+    def _derived(self, name: str) -> list[tuple[Any, Mask]]:
         """The distinct values of ``world_size`` or ``timeout``, and the included positions of each."""
-        if name not in self._derived:
-            self._derived[name] = self._distinct(name)
-        return self._derived[name]
-
-    def _distinct(self, name: str) -> list[tuple[Value, Mask]]:
         test = self.test
-        source, where = (
-            (test.world_size, test.world_size_where)
-            if name == "world_size"
-            else (test.timeout, test.timeout_where)
-        )
+        source, where = getattr(test, name), getattr(test, f"{name}_where")
         if not isinstance(source, Expression):
             return [(source, self.included)] if self.included else []
         found: dict[Any, tuple[Value, Mask]] = {}
@@ -234,10 +218,6 @@ class Grid:
             self.environment,
             variant=self.variant.name,
         )
-
-
-def _read(axis: Axis, value: Scalar, name: str) -> Value:
-    return value if name == axis.name else axis.rows[str(value)][name]
 
 
 def _walk(

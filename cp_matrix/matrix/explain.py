@@ -1,7 +1,5 @@
 """One case against every rule, for people who ask why."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -77,15 +75,11 @@ def explain(
     machine = read_facts({**facts, **declared})
     names = {**machine, "world_size": case.world_size, "timeout": case.timeout, **case.params}
     outcomes: list[RuleOutcome] = []
-    counts: RuleOutcome | None = None
     for rule in test.rules:
-        outcome = _outcome(rule, test, names, answers or NoAnswers(), reached=counts is None)
-        outcomes.append(outcome)
-        if counts is None and outcome.holds is not False:
-            counts = outcome
+        reached = all(earlier.holds is False for earlier in outcomes)
+        outcomes.append(_outcome(rule, test, names, answers or NoAnswers(), reached=reached))
     outcomes.append(_places(case.world_size, machine))
-    if counts is None and outcomes[-1].holds is not False:
-        counts = outcomes[-1]
+    counts = next((outcome for outcome in outcomes if outcome.holds is not False), None)
     read = {name: names[name] for outcome in outcomes for name in outcome.names if name in FACTS}
     return Explanation(case, read, tuple(outcomes), counts)
 

@@ -1,15 +1,20 @@
 """The facts about a machine that a matrix may read, and the types they have."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from cp_matrix.errors import UsageError
-from cp_matrix.matrix.undecided import UnknownError
 from cp_matrix.matrix.version import Version
+
+
+class UndecidedError(Exception):
+    """Keeps a condition from being true or false, although nothing is wrong with how it is written."""
+
+
+class UnknownError(UndecidedError):
+    """What a condition reads is not known; the message names it."""
 
 
 class FactKind(Enum):

@@ -1,7 +1,5 @@
 """From words on the command line to matrix files: shipped names, files, folders."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

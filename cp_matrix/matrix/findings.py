@@ -1,7 +1,5 @@
 """What is found wrong while a matrix is resolved, with its place, and the expressions compiled meanwhile."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any
 

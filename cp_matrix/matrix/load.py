@@ -1,7 +1,5 @@
 """Reading a matrix file, checking its shape and finding out what it means."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from cp_matrix.errors import MatrixError

@@ -1,7 +1,5 @@
 """A matrix after reading: every name resolved, every expression compiled. Nothing here changes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -107,7 +105,6 @@ class Variant:
     name: str
     environment: tuple[tuple[str, str], ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
-    description: str = ""
 
 
 #: The cases as they are, without a name in their ids.
@@ -127,5 +124,4 @@ class LoadedMatrix:
     path: Path
     tests: tuple[LoadedTest, ...]
     default: bool = True
-    description: str = ""
     variants: tuple[Variant, ...] = ()

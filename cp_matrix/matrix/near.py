@@ -1,7 +1,5 @@
 """Hints for a word that nothing here is called."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 from typing import Any

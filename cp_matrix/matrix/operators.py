@@ -5,8 +5,7 @@ truth value and a number, ``and`` over a list) these raise TypeError with a mess
 the expression.
 """
 
-from __future__ import annotations
-
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -128,22 +127,24 @@ def _calculated(sign: str, compute: Callable[[Any, Any], Any]) -> Callable[[Any,
             result = compute(left, right)
         except ArithmeticError as error:
             raise TypeError(f"{shown(left)} {sign} {shown(right)}: {error}") from error
-        return _bounded(result)
+        if not -LARGEST < result < LARGEST:
+            raise TypeError("the number is too large")
+        return result
 
     return calculate
 
 
-def _bounded(result: Any) -> Any:
-    if not -LARGEST < result < LARGEST:
-        raise TypeError("the number is too large")
-    return result
+def _of_number(name: str, compute: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def calculate(value: Any) -> Any:
+        if not _is_number(value):
+            raise TypeError(f"{name} needs a number, not {shown(value)}")
+        return compute(value)
+
+    return calculate
 
 
-def negative(value: Any) -> Any:
-    """``-x``."""
-    if not _is_number(value):
-        raise TypeError(f"'-' needs a number, not {shown(value)}")
-    return -value
+#: ``-x``.
+negative = _of_number("'-'", operator.neg)
 
 
 def item(container: Any, index: Any) -> Any:
@@ -174,13 +175,6 @@ def length(value: Any) -> int:
     return len(value)
 
 
-def magnitude(value: Any) -> Any:
-    """``abs(x)``."""
-    if not _is_number(value):
-        raise TypeError(f"abs() needs a number, not {shown(value)}")
-    return abs(value)
-
-
 def _extreme(name: str, choose: Callable[[Any], Any]) -> Callable[..., Any]:
     def extreme(*values: Any) -> Any:
         numbers = values[0] if len(values) == 1 and isinstance(values[0], (tuple, list)) else values
@@ -204,7 +198,7 @@ def _text_test(name: str, test: Callable[[str, str], bool]) -> Callable[[Any, An
 CALLS: Mapping[str, tuple[Callable[..., Any], int, int | None]] = {
     "version": (version, 1, 1),
     "len": (length, 1, 1),
-    "abs": (magnitude, 1, 1),
+    "abs": (_of_number("abs()", abs), 1, 1),
     "min": (_extreme("min", min), 1, None),
     "max": (_extreme("max", max), 1, None),
     "startswith": (_text_test("startswith", str.startswith), 2, 2),
@@ -219,17 +213,17 @@ COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "IsNot": lambda left, right: not same(left, right),
     "In": member,
     "NotIn": lambda left, right: not member(left, right),
-    "Lt": _ordered("<", lambda left, right: left < right),
-    "LtE": _ordered("<=", lambda left, right: left <= right),
-    "Gt": _ordered(">", lambda left, right: left > right),
-    "GtE": _ordered(">=", lambda left, right: left >= right),
+    "Lt": _ordered("<", operator.lt),
+    "LtE": _ordered("<=", operator.le),
+    "Gt": _ordered(">", operator.gt),
+    "GtE": _ordered(">=", operator.ge),
 }
 
 ARITHMETIC: Mapping[str, Callable[[Any, Any], Any]] = {
-    "Add": _calculated("+", lambda left, right: left + right),
-    "Sub": _calculated("-", lambda left, right: left - right),
-    "Mult": _calculated("*", lambda left, right: left * right),
-    "Div": _calculated("/", lambda left, right: left / right),
-    "FloorDiv": _calculated("//", lambda left, right: left // right),
-    "Mod": _calculated("%", lambda left, right: left % right),
+    "Add": _calculated("+", operator.add),
+    "Sub": _calculated("-", operator.sub),
+    "Mult": _calculated("*", operator.mul),
+    "Div": _calculated("/", operator.truediv),
+    "FloorDiv": _calculated("//", operator.floordiv),
+    "Mod": _calculated("%", operator.mod),
 }

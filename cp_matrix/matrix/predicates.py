@@ -5,8 +5,6 @@ makes the function that gives its value; what has none is refused there. The ope
 `cp_matrix.matrix.operators`, which are exact about types.
 """
 
-from __future__ import annotations
-
 import ast
 import string
 import warnings
@@ -190,17 +188,7 @@ class Expression:
             except (TypeError, ExpressionError) as error:  # the latter in a question behind available()
                 raise self._failure(node, error, names) from error
 
-        def apply_to_two(names: Mapping[str, Any]) -> Any:
-            one, other = first(names), second(names)
-            try:
-                return function(one, other)
-            except TypeError as error:
-                raise self._failure(node, error, names) from error
-
-        if len(parts) != 2:
-            return apply
-        first, second = parts  # most often, and without a list in half the time
-        return apply_to_two
+        return apply
 
     def _compared(
         self, node: ast.expr, functions: list[Callable[[Any, Any], bool]], parts: list[_Part]
@@ -290,14 +278,11 @@ class Template:
             if name is not None and (not name.isidentifier() or spec or conversion):
                 offset = max(0, text.find("{" + name))
                 raise ExpressionError("only a plain {name} can be filled in", offset, "write {{ for a brace")
-        self._parts = [(literal, name) for literal, name, _, _ in parts]
-        self.names = frozenset(name for _, name in self._parts if name is not None)
+        self.names = frozenset(name for _, name, _, _ in parts if name is not None)
 
     def fill(self, names: Mapping[str, Any]) -> str:
         """The text with each name's value in its place."""
-        return "".join(
-            literal if name is None else f"{literal}{names[name]}" for literal, name in self._parts
-        )
+        return self.text.format_map(names)
 
     def offset(self, name: str) -> int:
         """Where ``{name}`` starts."""

@@ -5,8 +5,6 @@ itself on this machine, or a saved profile of another one. A question is asked o
 reached needs its answer.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +13,8 @@ from typing import Any, Protocol
 
 from cp_matrix.errors import Location
 from cp_matrix.matrix.case import Scalar
-from cp_matrix.matrix.facts import Missing
+from cp_matrix.matrix.facts import UndecidedError, UnknownError, known
 from cp_matrix.matrix.predicates import Expression
-from cp_matrix.matrix.undecided import UndecidedError, UnknownError
 from cp_matrix.matrix.version import Version
 
 #: The built-in rule for cases of which a question was answered by an exception.
@@ -49,15 +46,10 @@ class Query:
     folder: str = ""
 
     @cached_property
-    def expressions(self) -> tuple[Expression, ...]:
-        """Every expression in it."""
-        found = [value for value in self.arguments.values() if isinstance(value, Expression)]
-        return tuple(found if self.when is None else [self.when, *found])
-
-    @cached_property
     def names(self) -> frozenset[str]:
         """What it reads, facts included."""
-        return frozenset().union(*(expression.names for expression in self.expressions))
+        parts = (self.when, *self.arguments.values())
+        return frozenset().union(*(part.names for part in parts if isinstance(part, Expression)))
 
 
 @dataclass(frozen=True)
@@ -135,9 +127,7 @@ class Availability:
 
 def plain(value: Any) -> Any:
     """A value as JSON has it."""
-    if isinstance(value, Missing):
-        raise UnknownError(f"the fact {value.name}")
-    if isinstance(value, Version):
+    if isinstance(known(value), Version):
         return str(value)
     if isinstance(value, (tuple, list)):
         return [plain(part) for part in value]

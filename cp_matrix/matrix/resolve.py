@@ -1,7 +1,5 @@
 """From what a matrix file says to what it means: rows found, names known, expressions compiled and tried."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -34,7 +32,7 @@ def resolve(model: Matrix, source: Source, path: Path) -> tuple[LoadedMatrix | N
     tests = [_Test(findings, model, name).resolve(tables, folder) for name in model.tests]
     name = model.name or re.sub(r"[^A-Za-z0-9_.]", "_", path.stem)
     variants = resolve_variants(findings, model)
-    matrix = LoadedMatrix(name, path, tuple(filter(None, tests)), model.default, model.description, variants)
+    matrix = LoadedMatrix(name, path, tuple(filter(None, tests)), model.default, variants)
     return (matrix if matrix.tests else None), findings.problems
 
 

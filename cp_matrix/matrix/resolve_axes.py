@@ -1,7 +1,5 @@
 """Resolving the axes of a test: the tables their rows come from, their values, and the names they make."""
 
-from __future__ import annotations
-
 import keyword
 from collections.abc import Iterable, Mapping
 from typing import Any

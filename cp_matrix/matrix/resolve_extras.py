@@ -1,7 +1,5 @@
 """Resolving what few matrices have: questions to a library, and variants."""
 
-from __future__ import annotations
-
 from cp_matrix.errors import UsageError
 from cp_matrix.matrix.case import Scalar
 from cp_matrix.matrix.facts import FACTS, read_facts
@@ -65,5 +63,5 @@ def resolve_variants(findings: Findings, matrix: Matrix) -> tuple[Variant, ...]:
                 read_facts({fact: value})
             except UsageError as error:
                 findings.add(here, error.message)
-        found.append(Variant(name, tuple(model.environment.items()), model.facts, model.description))
+        found.append(Variant(name, tuple(model.environment.items()), model.facts))
     return tuple(found)

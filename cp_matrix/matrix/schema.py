@@ -3,8 +3,6 @@
 The pydantic models say what may be written; `cp_matrix.matrix.resolve` says what it means.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Annotated, Any, Literal, Union, cast

@@ -5,8 +5,6 @@ would keep the last one silently. A plain word that one YAML version reads as te
 else (``no``, ``1e3``, ``1:30``, ``010``) is refused too: the file has to say which it means.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -4,9 +4,8 @@ The names a test declares take each distinct assignment that occurs. The facts a
 values around everything the expression compares it with, and None where a machine may lack it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import combinations, islice, product
 from typing import Any
 
@@ -65,21 +64,19 @@ class FreeFacts:
                 values += _flat(names[name] for names, _ in grid.assignments([name], grid.included))
             for fact in facts:
                 self._compared.setdefault(fact, []).extend(values)
-        self._values: dict[str, list[Any]] = {}
+        self.values = cache(self._values)
 
-    def values(self, fact: str) -> list[Any]:
+    def _values(self, fact: str) -> list[Any]:
         """What to try for one fact."""
-        if fact not in self._values:
-            declared = FACTS[fact]
-            found: dict[Any, Any] = {}
-            for value in _around(declared.kind, self._compared.get(fact, [])):
-                found.setdefault(typed(value), value)
-                if len(found) > MAX_FACTS:
-                    break  # `is_complete` says so; names alone would have as many values as there are sets
-            if declared.default is None:
-                found[typed(None)] = None
-            self._values[fact] = list(found.values())
-        return self._values[fact]
+        declared = FACTS[fact]
+        found: dict[Any, Any] = {}
+        for value in _around(declared.kind, self._compared.get(fact, [])):
+            found.setdefault(typed(value), value)
+            if len(found) > MAX_FACTS:
+                break  # `is_complete` says so; names alone would have as many values as there are sets
+        if declared.default is None:
+            found[typed(None)] = None
+        return list(found.values())
 
 
 def fact_assignments(names: Iterable[str], free: FreeFacts) -> Iterator[Mapping[str, Any]]:
@@ -98,10 +95,10 @@ def is_complete(names: Iterable[str], free: FreeFacts) -> bool:
     return count <= MAX_FACTS
 
 
-def holds(grid: Grid, condition: Expression, facts: Mapping[str, Any]) -> Mask:
-    """The positions a condition holds at, given the facts; not those at which it cannot be evaluated."""
+def holds(grid: Grid, condition: Expression, facts: Mapping[str, Any], within: Mask) -> Mask:
+    """The positions within a set that a condition holds at; not those at which it cannot be evaluated."""
     result = 0
-    for names, mask in grid.assignments(condition.names, grid.included):
+    for names, mask in grid.assignments(condition.names, within):
         if _is_true(condition, {**names, **facts}):
             result |= mask
     return result

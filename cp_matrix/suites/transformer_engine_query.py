@@ -3,22 +3,20 @@
 Outside the suite's package, since a plan asks before there is any rank, and only if a rule comes to it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import importlib
 import logging
 import os
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from logging.handlers import BufferingHandler
 from typing import Any
 
 _ATTENTION = "transformer_engine.pytorch.attention.dot_product_attention.utils"
 #: In the order of the list in which the library returns what is available.
 BACKENDS = ("FlashAttention", "FusedAttention", "UnfusedDotProductAttention")
 _SWITCHES = ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN", "NVTE_UNFUSED_ATTN")
-#: Dimensions of a bias, ``[batch, heads, queries, keys]``, by how rows call its shape.
-_BIAS_SHAPES = {"1hss": "1hqk", "11ss": "11qk", "b1ss": "b1qk", "bhss": "bhqk", "111s": "111k"}
 
 
 def backends(
@@ -63,7 +61,7 @@ def backends(
     tokens = {"q": batch_size * max_seqlen_q, "kv": batch_size * max_seqlen_kv}
     packed = qkv_format == "thd"
     has_bias = attn_bias_type != "no_bias"
-    sizes = {"1": 1, "b": batch_size, "h": num_heads, "q": max_seqlen_q, "k": max_seqlen_kv}
+    bias = (batch_size, num_heads, max_seqlen_q, max_seqlen_kv)
     given = {
         "qkv_dtype": numbers[dtype],
         "qkv_layout": "_".join([qkv_format] * 3),
@@ -79,9 +77,7 @@ def backends(
         "attn_mask_type": attn_mask_type,
         "window_size": tuple(window_size),
         "core_attention_bias_type": attn_bias_type,
-        "core_attention_bias_shape": (
-            tuple(sizes[dimension] for dimension in _BIAS_SHAPES[bias_shape]) if has_bias else None
-        ),
+        "core_attention_bias_shape": shape_of_bias(bias_shape, bias) if has_bias else None,
         "core_attention_bias_requires_grad": has_bias and is_training,
         "attention_dropout": dropout_p,
         "context_parallel": context_parallel,
@@ -97,7 +93,8 @@ def backends(
     # Which of them there are differs between versions of the library.
     there = {field.name for field in dataclasses.fields(library.AttentionParams)}
     params = library.AttentionParams(**{name: value for name, value in given.items() if name in there})
-    with _all_switched_on(), _heard(library) as said:
+    # A variable that a shell has left must not hide a backend, which the suite switches on anyway.
+    with environment(dict.fromkeys(_SWITCHES, "1")), _heard(library) as said:
         *_, available = library.get_attention_backend(params)
     return {
         name: True if offered else _refusal(name, said)
@@ -105,23 +102,40 @@ def backends(
     }
 
 
+def shape_of_bias(name: str, sizes: tuple[int, int, int, int]) -> tuple[int, ...]:
+    """What rows call ``1hss``: a bias for whole ``[batch, heads, queries, keys]``, shared where it says 1.
+
+    Raises:
+        KeyError: the name has a letter that means nothing there.
+    """
+    return tuple({"1": 1, kind: size}[letter] for letter, kind, size in zip(name, "bhss", sizes, strict=True))
+
+
+def recipe_of(recipes: Any, scaling: str | None, **options: Any) -> Any:
+    """The recipe of the library's module ``recipes`` for ``delayed``, ``mxfp8`` or else current scaling."""
+    if scaling == "delayed":
+        return recipes.DelayedScaling(**options)
+    if scaling == "mxfp8":
+        return recipes.MXFP8BlockScaling(fp8_format=recipes.Format.E4M3, **options)
+    return recipes.Float8CurrentScaling(**options)
+
+
 def _fp8_meta(scaling_mode: str | None) -> dict[str, Any]:
     """The recipes as the library's modules keep them: the outer one, then those used inside attention."""
     recipes: Any = importlib.import_module("transformer_engine.common.recipe")
-    if scaling_mode == "mxfp8":
-        recipe = recipes.MXFP8BlockScaling(fp8_format=recipes.Format.E4M3, fp8_dpa=True)
+    recipe = recipe_of(recipes, scaling_mode, fp8_dpa=True)
+    if scaling_mode in ("delayed", "mxfp8"):
         return {"recipe": recipe, "local_recipes": [recipe]}
-    recipe = recipes.DelayedScaling(fp8_dpa=True)
-    if scaling_mode == "delayed":
-        return {"recipe": recipe, "local_recipes": [recipe]}
-    return {"recipe": recipe, "local_recipes": [recipes.Float8CurrentScaling(fp8_dpa=True), recipe]}
+    # Current scaling has a delayed one beside it for what lies between.
+    delayed = recipe_of(recipes, "delayed", fp8_dpa=True)
+    return {"recipe": delayed, "local_recipes": [recipe, delayed]}
 
 
 @contextlib.contextmanager
-def _all_switched_on() -> Iterator[None]:
-    """A variable that a shell has left must not hide a backend, which the suite switches on anyway."""
-    before = {name: os.environ.get(name) for name in _SWITCHES}
-    os.environ.update(dict.fromkeys(_SWITCHES, "1"))
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set these variables of the process; they are as before afterwards."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
@@ -132,36 +146,28 @@ def _all_switched_on() -> Iterator[None]:
                 os.environ[name] = value
 
 
-class _Listener(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__(logging.DEBUG)
-        self.said: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.said.append(record.getMessage())
-
-
 @contextlib.contextmanager
-def _heard(library: Any) -> Iterator[list[str]]:
+def _heard(library: Any) -> Iterator[list[logging.LogRecord]]:
     """What the library logs about its choice; it says why a backend is ruled out only for debugging."""
-    logger, listener = logging.getLogger("DotProductAttention"), _Listener()
+    logger, listener = logging.getLogger("DotProductAttention"), BufferingHandler(sys.maxsize)
     settings = library.AttentionLogging
     level, propagate = settings._log_level, logger.propagate
     settings._log_level = logging.DEBUG
     logger.propagate = False
     logger.addHandler(listener)
     try:
-        yield listener.said
+        yield listener.buffer
     finally:
         settings._log_level = level
         logger.propagate = propagate
         logger.removeHandler(listener)
 
 
-def _refusal(name: str, said: Sequence[str]) -> bool | str:
+def _refusal(name: str, said: Sequence[logging.LogRecord]) -> bool | str:
     """The last thing said about a backend, without the step of context parallelism it was said about."""
-    reasons = [text for text in said if text.startswith(f"Disabling {name}")]
+    told = [record.getMessage() for record in said]
+    reasons = [text for text in told if text.startswith(f"Disabling {name}")]
     if not reasons:
         return False
-    told = reasons[-1].removeprefix("Disabling ").partition(" (context-parallel per-step config")[0]
-    return " ".join(told.split())[:200]
+    last = reasons[-1].removeprefix("Disabling ").partition(" (context-parallel per-step config")[0]
+    return " ".join(last.split())[:200]

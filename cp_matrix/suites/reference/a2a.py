@@ -5,18 +5,14 @@ heads. Another scheme attends to what it then holds: as one whole when these ran
 by a ring over the other groups in ``a2a+p2p``.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 
-from cp_matrix.suites.reference.block import Attention
 from cp_matrix.suites.reference.exchange import heads_to_tokens, tokens_to_heads
-from cp_matrix.suites.reference.p2p import P2P
-from cp_matrix.suites.reference.scheme import Gradient, Saved, Scheme, Whole
-from cp_matrix.suites.reference.sequences import Sequences, inverse, sorting_order
+from cp_matrix.suites.reference.scheme import Gradient, Saved, Scheme
+from cp_matrix.suites.reference.sequences import Sequences, sorting_order
 
 
 @dataclass(frozen=True)
@@ -45,23 +41,12 @@ class HeadExchange:
         order = self._order(q.device)
         traded = (heads_to_tokens(tensor, self.group)[:, :, order] for tensor in (q, k, v))
         out, saved = self.inner.forward(*traded)
-        out = out.to(q.dtype)[:, :, inverse(order)]
+        out = out.to(q.dtype)[:, :, order.argsort()]
         return tokens_to_heads(out, self.group), saved
 
     def backward(self, saved: Saved, dout: torch.Tensor) -> Gradient:
         order = self._order(dout.device)
         gradient = self.inner.backward(saved, heads_to_tokens(dout, self.group)[:, :, order])
-        back = inverse(order)
+        back = order.argsort()
         dq, dk, dv = (tokens_to_heads(part.to(dout.dtype)[:, :, back], self.group) for part in gradient)
         return dq, dk, dv
-
-
-def a2a(attention: Attention, group: dist.ProcessGroup) -> Scheme:
-    """All ranks trade heads for tokens; each then holds some heads of the whole batch."""
-    return HeadExchange(attention.sequences, group, Whole(attention))
-
-
-def a2a_p2p(attention: Attention, row: dist.ProcessGroup, column: dist.ProcessGroup) -> Scheme:
-    """Neighbours trade heads for tokens, and rings across the groups carry keys and values."""
-    ring = P2P(attention, column)
-    return HeadExchange(attention.sequences, row, ring, column.rank(), column.size())

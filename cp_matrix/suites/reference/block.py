@@ -6,30 +6,9 @@ needed to merge it with the result over other keys, and to go back through it al
 (Dao, 2023, FlashAttention-2, sections 2.3 and 3.1).
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-
 import torch
 
-from cp_matrix.suites.reference.sequences import Sequences, Tokens
-
-
-@dataclass(frozen=True)
-class Attention:
-    """What is computed, the same on every rank.
-
-    Attributes:
-        sequences: where the tokens lie in the whole, unsharded batch.
-        causal: a query sees no key behind its own position.
-        window: a query sees no key more than this many positions away; None for no limit.
-        scale: what scores are multiplied by.
-    """
-
-    sequences: Sequences
-    causal: bool
-    window: int | None
-    scale: float
+from cp_matrix.suites.reference.sequences import Tokens
 
 
 def working_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -50,22 +29,21 @@ def visible(query: Tokens, key: Tokens, *, causal: bool, window: int | None) -> 
     return mask
 
 
-def _scores(q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor | None, scale: float) -> torch.Tensor:
+def _scores(q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
     """``[batch, kv_heads, group * queries, keys]``: the queries of one key head lie below each other."""
     batch, _, queries, dim = q.shape
     kv_heads, keys = k.shape[1:3]
     scores = (q.reshape(batch, kv_heads, -1, dim) @ k.transpose(-1, -2)).mul_(scale)
-    if mask is not None:
-        scores.view(batch, kv_heads, -1, queries, keys).masked_fill_(~mask, -torch.inf)
+    scores.view(batch, kv_heads, -1, queries, keys).masked_fill_(~mask, -torch.inf)
     return scores
 
 
 def forward(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, scale: float
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor, scale: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The softmax-weighted values and the log-sum-exp of the scores, ``[batch, heads, queries, 1]``.
 
-    ``mask`` is bool ``[queries, keys]`` or None for all. A query that sees no key has a result of 0 and
+    ``mask`` is bool ``[queries, keys]``. A query that sees no key has a result of 0 and
     a log-sum-exp of -inf. Results are in `working_dtype`.
     """
     batch, heads, queries, _ = q.shape
@@ -80,7 +58,7 @@ def backward(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    mask: torch.Tensor | None,
+    mask: torch.Tensor,
     scale: float,
     *,
     lse: torch.Tensor,

@@ -1,22 +1,20 @@
 """One case: the same inputs on every rank, attention by a scheme, and by one rank, compared."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from cp_matrix.suites.parameters import Answer, Parameters, Shape, shape_of
 from cp_matrix.suites.reference import dense, sequences
-from cp_matrix.suites.reference.a2a import a2a, a2a_p2p
+from cp_matrix.suites.reference.a2a import HeadExchange
 from cp_matrix.suites.reference.all_gather import AllGather
-from cp_matrix.suites.reference.block import Attention
 from cp_matrix.suites.reference.layout import Layout, from_heads_first
 from cp_matrix.suites.reference.p2p import P2P
-from cp_matrix.suites.reference.scheme import Scheme, attend
-from cp_matrix.suites.reference.sequences import Sequences, shard_index
+from cp_matrix.suites.reference.scheme import Scheme, Whole, attend
+from cp_matrix.suites.reference.sequences import Attention, shard_index
 from cp_matrix.worker import precision
 from cp_matrix.worker.context import Context
 
@@ -43,23 +41,8 @@ class Problem:
     """What is attended to, whatever the scheme and the number of ranks: equal problems have equal answers."""
 
     dtype: torch.dtype
-    batch: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    v_head_dim: int
+    shape: Shape
     attention: Attention
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A problem's inputs and what one rank makes of them, ``[batch, heads, tokens, head_dim]``."""
-
-    q: torch.Tensor
-    k: torch.Tensor
-    v: torch.Tensor
-    dout: torch.Tensor
-    expected: dense.Gradients
 
 
 def problem_of(params: Mapping[str, Any]) -> Problem:
@@ -68,65 +51,33 @@ def problem_of(params: Mapping[str, Any]) -> Problem:
     Raises:
         ValueError: a parameter is missing or has a value that means nothing here.
     """
-    for name in ("dtype", "batch", "seqlen", "heads", "head_dim", "mask", "qkv_format", "cp_comm_type"):
-        if params.get(name) is None:
-            raise ValueError(f"the reference suite needs the parameter {name!r}")
-    padding = params.get("padding") or PADDINGS[0]
-    for name, value, allowed in (
-        ("dtype", params["dtype"], tuple(DTYPES)),
-        ("mask", params["mask"], MASKS),
-        ("cp_comm_type", params["cp_comm_type"], SCHEMES),
-        ("qkv_format", params["qkv_format"], tuple(layout.value for layout in Layout)),
-        ("padding", padding, PADDINGS),
-    ):
-        if value not in allowed:
-            raise ValueError(f"{name} is {value!r}; the reference suite knows {', '.join(allowed)}")
-    batch, seqlen, heads, head_dim = (int(params[n]) for n in ("batch", "seqlen", "heads", "head_dim"))
-    kv_heads = int(params.get("kv_heads") or heads)
-    if heads % kv_heads:
-        raise ValueError(f"{heads} heads are not a multiple of {kv_heads} kv_heads")
-    layout = Layout(params["qkv_format"])
-    padded = padding == "padded"
+    read = Parameters("reference", {**params, "padding": params.get("padding") or "unpadded"})
+    read.need("dtype", "batch", "seqlen", "heads", "head_dim", "mask", "qkv_format", "cp_comm_type")
+    dtype = DTYPES[read.choice("dtype", DTYPES)]
+    causal = read.choice("mask", MASKS) == "causal"
+    read.choice("cp_comm_type", SCHEMES)
+    layout = Layout(read.choice("qkv_format", list(Layout)))
+    padded = read.choice("padding", PADDINGS) == "padded"
+    shape = shape_of(params)
     if padded and layout is not Layout.THD:
         raise ValueError(f"padding between sequences means nothing for {layout.value}, only for thd")
     window = params.get("window")
     if window is not None and (type(window) is not int or window < 1):
         raise ValueError(f"window is {window!r}; it must be a positive number of positions, or None")
-    where: Sequences
+    where = sequences.single(shape.tokens)
     if layout is Layout.THD:
-        where, batch = sequences.packed(batch, seqlen, padded=padded), 1
-    else:
-        where = sequences.single(seqlen)
-    attention = Attention(where, params["mask"] == "causal", window, head_dim**-0.5)
-    v_head_dim = int(params.get("v_head_dim") or head_dim)
-    return Problem(DTYPES[params["dtype"]], batch, heads, kv_heads, head_dim, v_head_dim, attention)
+        where = sequences.packed(shape.batch, shape.tokens, padded=padded)
+        shape = replace(shape, batch=1, tokens=where.total)
+    return Problem(dtype, shape, Attention(where, causal, window, shape.head_dim**-0.5))
 
 
 def solve(problem: Problem, context: Context) -> Answer:
     """Make a problem's inputs on this rank's device, the same on every rank, and its answer."""
-    sizes = (
-        (problem.heads, problem.head_dim),
-        (problem.kv_heads, problem.head_dim),
-        (problem.kv_heads, problem.v_head_dim),
-        (problem.heads, problem.v_head_dim),
-    )
-    total = problem.attention.sequences.total
     with context.phase("inputs"):
-        # Drawn in float32 whatever the dtype, so that all dtypes see the same numbers but for rounding.
         # Padding holds ordinary numbers as well: whoever looks at it gets a wrong result.
-        q, k, v, dout = (
-            torch.randn(
-                problem.batch, heads, total, dim, generator=context.generator(salt), device=context.device
-            ).to(problem.dtype)
-            for salt, (heads, dim) in enumerate(sizes)
-        )
+        q, k, v, dout = inputs = problem.shape.draw(problem.dtype, context)
     with context.phase("reference"):
-        what = problem.attention
-        expected = dense.gradients(
-            q, k, v, dout,
-            sequences=what.sequences, causal=what.causal, window=what.window, scale=what.scale,
-        )  # fmt: skip
-    return Answer(q, k, v, dout, expected)
+        return Answer(inputs, dense.gradients(q, k, v, dout, problem.attention))
 
 
 @contextlib.contextmanager
@@ -147,8 +98,10 @@ def scheme_of(name: str, attention: Attention, context: Context) -> Scheme:
     if name == "all_gather":
         return AllGather(attention, context.group)
     if name == "a2a":
-        return a2a(attention, context.group)
-    return a2a_p2p(attention, *context.grid(INNER))
+        return HeadExchange(attention.sequences, context.group, Whole(attention))
+    row, column = context.grid(INNER)
+    ring = P2P(attention, column)
+    return HeadExchange(attention.sequences, row, ring, column.rank(), column.size())
 
 
 @full_precision()
@@ -176,20 +129,14 @@ def run_case(params: Mapping[str, Any], context: Context) -> None:
         return from_heads_first(tensor, layout).index_select(layout.token_dim, index)
 
     with context.phase("inputs"):
-        q, k, v = (shard(tensor).requires_grad_() for tensor in (answer.q, answer.k, answer.v))
-        dout = shard(answer.dout)
+        q, k, v, dout = map(shard, answer.inputs)
+        leaves = [tensor.requires_grad_() for tensor in (q, k, v)]
     with context.phase("cp"):
         scheme = scheme_of(params["cp_comm_type"], attention, context)
         out = attend(q, k, v, scheme=scheme, layout=layout)
         # The gradient of this sum with respect to ``out`` is exactly ``dout``; `dense` says why a scalar.
-        dq, dk, dv = torch.autograd.grad((out * dout).sum(), (q, k, v))
+        dq, dk, dv = torch.autograd.grad((out * dout).sum(), leaves)
     with context.phase("compare"):
         atol, rtol = TOLERANCES[problem.dtype]
-        expected = answer.expected
-        for name, actual, wanted in (
-            ("out", out, expected.out),
-            ("dq", dq, expected.dq),
-            ("dk", dk, expected.dk),
-            ("dv", dv, expected.dv),
-        ):
-            context.compare(name, actual, shard(wanted), atol=atol, rtol=rtol)
+        for name, actual in (("out", out), ("dq", dq), ("dk", dk), ("dv", dv)):
+            context.compare(name, actual, shard(answer.expected[name]), atol=atol, rtol=rtol)

@@ -3,28 +3,27 @@
 The list forms of gather and reduce-scatter are those that every supported torch has under one name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 
 
+@dataclass(frozen=True)
 class Transfer:
     """A block on its way around the ring."""
 
-    def __init__(self, sent: torch.Tensor, received: torch.Tensor, works: list[dist.Work]) -> None:
-        # The block being sent must stay alive until it has left.
-        self._sent = sent
-        self._received = received
-        self._works = works
+    #: What is being sent must stay alive until it has left.
+    sent: torch.Tensor
+    received: torch.Tensor
+    works: list[dist.Work]
 
     def wait(self) -> torch.Tensor:
         """The block that came from the previous rank."""
-        for work in self._works:
+        for work in self.works:
             work.wait()
-        return self._received
+        return self.received
 
 
 class Ring:

@@ -1,7 +1,5 @@
 """The three layouts attention libraries take, and the one the arithmetic here is written in."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 import torch

@@ -4,18 +4,16 @@ Each rank keeps its queries and merges, block by block, what they see. On the wa
 carries the gradients of the keys and values along with them, so that after one round each sum is at home.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 
 from cp_matrix.suites.reference import block
-from cp_matrix.suites.reference.block import Attention, working_dtype
+from cp_matrix.suites.reference.block import working_dtype
 from cp_matrix.suites.reference.exchange import Ring, Transfer, join, part
 from cp_matrix.suites.reference.scheme import Gradient, Saved
-from cp_matrix.suites.reference.sequences import half_index, shard_index, tokens
+from cp_matrix.suites.reference.sequences import Attention, half_index, shard_index, tokens
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,13 @@
 """What a context-parallel scheme is, and how autograd reaches it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 
 from cp_matrix.suites.reference import block
-from cp_matrix.suites.reference.block import Attention
 from cp_matrix.suites.reference.layout import Layout, from_heads_first, to_heads_first
-from cp_matrix.suites.reference.sequences import tokens
+from cp_matrix.suites.reference.sequences import Attention, tokens
 
 #: What a scheme's forward keeps for its backward.
 Saved = tuple[torch.Tensor, ...]
@@ -35,15 +32,19 @@ class Scheme(Protocol):
 
 @dataclass(frozen=True)
 class Whole:
-    """The scheme of a rank that holds every token: one block, nothing to exchange."""
+    """The scheme of a rank that holds every key: one block, nothing to exchange."""
 
     attention: Attention
 
+    def rows(self, device: torch.device) -> torch.Tensor | slice:
+        """Which of all tokens the queries are."""
+        return slice(None)
+
     def _mask(self, device: torch.device) -> torch.Tensor:
-        everything = tokens(self.attention.sequences, device)
-        return block.visible(
-            everything, everything, causal=self.attention.causal, window=self.attention.window
-        )
+        what = self.attention
+        everything = tokens(what.sequences, device)
+        queries = everything[self.rows(device)]
+        return block.visible(queries, everything, causal=what.causal, window=what.window)
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, Saved]:
         out, lse = block.forward(q, k, v, self._mask(q.device), self.attention.scale)

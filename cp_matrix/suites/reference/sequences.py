@@ -31,7 +31,7 @@ class Sequences:
     """The sequences of one batch element, or of a packed batch, in the order in which they lie.
 
     Attributes:
-        lengths: tokens of each sequence.
+        lengths: tokens of each sequence; a sequence without any has no room either.
         slots: room of each sequence, at least its length; the tokens come first, then the padding.
     """
 
@@ -41,7 +41,8 @@ class Sequences:
     def __post_init__(self) -> None:
         if len(self.lengths) != len(self.slots):
             raise ValueError(f"{len(self.lengths)} lengths for {len(self.slots)} slots")
-        if any(length < 1 or length > slot for length, slot in zip(self.lengths, self.slots, strict=True)):
+        pairs = zip(self.lengths, self.slots, strict=True)
+        if not all(0 < length <= slot or length == slot == 0 for length, slot in pairs):
             raise ValueError(f"lengths {self.lengths} must be positive and fit their slots {self.slots}")
 
     @property
@@ -58,6 +59,23 @@ class Sequences:
     def spans(self) -> tuple[Span, ...]:
         """Each sequence's place."""
         return tuple(map(Span, self.offsets, self.lengths, self.slots))
+
+
+@dataclass(frozen=True)
+class Attention:
+    """What is computed, the same on every rank.
+
+    Attributes:
+        sequences: where the tokens lie in the whole, unsharded batch.
+        causal: a query sees no key behind its own position.
+        window: a query sees no key more than this many positions away; None for no limit.
+        scale: what scores are multiplied by.
+    """
+
+    sequences: Sequences
+    causal: bool
+    window: int | None
+    scale: float
 
 
 def single(seqlen: int) -> Sequences:
@@ -100,17 +118,11 @@ def tokens(sequences: Sequences, device: torch.device) -> Tokens:
     return Tokens(torch.cat(sequence), torch.cat(position))
 
 
-def rank_chunks(rank: int, ranks: int) -> tuple[int, int]:
-    """The two chunks, of ``2 * ranks``, that a rank holds of each sequence.
-
-    An early chunk has few keys to look at under a causal mask and a late one has many; a pair from
-    both ends gives every rank the same work.
-    """
-    return rank, 2 * ranks - 1 - rank
-
-
 def shard_index(sequences: Sequences, rank: int, ranks: int, device: torch.device) -> torch.Tensor:
     """Which tokens a rank holds, in the order in which it holds them: ``[total / ranks]`` indices.
+
+    Of each sequence, cut into ``2 * ranks`` chunks, it is one from either end: under a causal mask an early
+    chunk has few keys to look at and a late one many, so that every rank has the same work.
 
     Raises:
         ValueError: a slot does not divide into two chunks a rank.
@@ -120,7 +132,7 @@ def shard_index(sequences: Sequences, rank: int, ranks: int, device: torch.devic
         if slot % (2 * ranks):
             raise ValueError(f"a sequence of {slot} tokens does not divide into {2 * ranks} equal chunks")
         size = slot // (2 * ranks)
-        for chunk in rank_chunks(rank, ranks):
+        for chunk in (rank, 2 * ranks - 1 - rank):
             first = start + chunk * size
             parts.append(torch.arange(first, first + size, device=device))
     return torch.cat(parts)
@@ -137,13 +149,9 @@ def half_index(sequences: Sequences, half: int, ranks: int, device: torch.device
 
 
 def sorting_order(sequences: Sequences, members: range, ranks: int, device: torch.device) -> torch.Tensor:
-    """The order that sorts the shards of ``members``, laid end to end, as their tokens lie in the batch."""
+    """The order that sorts the shards of ``members``, laid end to end, as their tokens lie in the batch.
+
+    Its ``argsort`` is the way back.
+    """
     held = [shard_index(sequences, rank, ranks, device) for rank in members]
     return torch.cat(held).argsort()
-
-
-def inverse(order: torch.Tensor) -> torch.Tensor:
-    """The order that undoes ``order``."""
-    undone = torch.empty_like(order)
-    undone[order] = torch.arange(order.numel(), device=order.device)
-    return undone

@@ -4,8 +4,6 @@ Its switches are process-wide. Written against PyTorch 2.11 and 2.13; the names 
 only way it offers to choose the rotation and the load balancing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 

@@ -1,18 +1,17 @@
 """One run of the library's attention, forward and backward."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from cp_matrix.suites.reference.sequences import Sequences
 from cp_matrix.suites.transformer_engine import precision
 from cp_matrix.suites.transformer_engine.inputs import Inputs
 from cp_matrix.suites.transformer_engine.library import Library, keeps_state, reset_fp8
-from cp_matrix.suites.transformer_engine.packing import Packing
 from cp_matrix.suites.transformer_engine.problem import Problem
 from cp_matrix.worker.context import Context
 
@@ -60,7 +59,7 @@ def module_arguments(problem: Problem) -> dict[str, Any]:
     }
 
 
-def call_arguments(problem: Problem, packing: Packing | None, device: torch.device) -> dict[str, Any]:
+def call_arguments(problem: Problem, packing: Sequences | None, device: torch.device) -> dict[str, Any]:
     """What ``DotProductAttention`` is called with besides tensors; lengths are those of whole sequences."""
     arguments: dict[str, Any] = {"core_attention_bias_type": problem.bias}
     if problem.fp8 is not None:
@@ -70,7 +69,7 @@ def call_arguments(problem: Problem, packing: Packing | None, device: torch.devi
     starts = torch.tensor(packing.offsets, dtype=torch.int32, device=device)
     lengths = starts
     if problem.padded:
-        lengths = torch.tensor(packing.cumulative_lengths, dtype=torch.int32, device=device)
+        lengths = torch.tensor((0, *accumulate(packing.lengths)), dtype=torch.int32, device=device)
     return arguments | {
         "cu_seqlens_q": lengths,
         "cu_seqlens_kv": lengths,
@@ -85,7 +84,7 @@ def call_arguments(problem: Problem, packing: Packing | None, device: torch.devi
 def attend(
     library: Library,
     problem: Problem,
-    packing: Packing | None,
+    packing: Sequences | None,
     inputs: Inputs,
     group: dist.ProcessGroup,
     parallel: Parallel | None = None,

@@ -1,7 +1,5 @@
 """One case: attention on one rank, and by all ranks of a world, compared."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,12 +7,12 @@ from typing import Any
 import torch
 
 from cp_matrix.suites.reference.layout import Layout
+from cp_matrix.suites.reference.sequences import Sequences, tokens
 from cp_matrix.suites.transformer_engine import library as te
-from cp_matrix.suites.transformer_engine import packing as packings
 from cp_matrix.suites.transformer_engine.attention import attend, parallel_of
 from cp_matrix.suites.transformer_engine.inputs import Inputs, Shard, deal, draw_inputs, shard_of
 from cp_matrix.suites.transformer_engine.library import Library
-from cp_matrix.suites.transformer_engine.packing import Packing
+from cp_matrix.suites.transformer_engine.packing import draw
 from cp_matrix.suites.transformer_engine.problem import Problem, problem_of, scheme_of
 from cp_matrix.suites.transformer_engine.tolerances import compare, tolerance_of
 from cp_matrix.worker.context import Context
@@ -23,7 +21,6 @@ from cp_matrix.worker.context import Context
 _OVER_KEYS = ("dk", "dv")
 #: What every rank holds in full.
 _WHOLE = ("d_softmax_offset", "max_logit")
-
 
 _BACKENDS = {"flash": "FlashAttention", "fused": "FusedAttention"}
 
@@ -68,11 +65,11 @@ def run_case(params: Mapping[str, Any], context: Context) -> None:
     verify(library, problem, scheme, context)
 
 
-def packing_of(problem: Problem, context: Context) -> Packing | None:
+def packing_of(problem: Problem, context: Context) -> Sequences | None:
     """Where the sequences of a packed batch lie, such that each divides into two chunks a rank."""
     if problem.layout is not Layout.THD:
         return None
-    return packings.draw(
+    return draw(
         context.seed,
         problem.batch,
         problem.seqlen_q,
@@ -81,7 +78,7 @@ def packing_of(problem: Problem, context: Context) -> Packing | None:
     )
 
 
-def solve(library: Library, problem: Problem, packing: Packing | None, context: Context) -> Answer:
+def solve(library: Library, problem: Problem, packing: Sequences | None, context: Context) -> Answer:
     """Draw a problem's inputs and attend to them on this rank alone."""
     with context.phase("inputs"):
         inputs = draw_inputs(problem, packing, context)
@@ -122,7 +119,7 @@ def parts(
     actual: torch.Tensor,
     expected: torch.Tensor,
     problem: Problem,
-    packing: Packing | None,
+    packing: Sequences | None,
     shard: Shard,
 ) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
     """What is compared with what: a rank's result and its part of the expected one, with a name.
@@ -136,7 +133,7 @@ def parts(
     index = shard.keys if name in _OVER_KEYS else shard.queries
     dim = 2 if name == "dbias" else problem.layout.token_dim
     if packing is not None:
-        held = packings.is_token(packing, index.device)[index].nonzero().squeeze(1)
+        held = (tokens(packing, index.device).sequence[index] >= 0).nonzero().squeeze(1)
         yield name, actual.index_select(dim, held), expected.index_select(dim, index[held])
         return
     chunks = zip(actual.chunk(2, dim), index.chunk(2), strict=True)

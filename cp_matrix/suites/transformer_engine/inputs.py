@@ -1,15 +1,14 @@
 """What enters attention, drawn on the device, and each rank's share of it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
 from cp_matrix.suites.reference.layout import Layout
-from cp_matrix.suites.transformer_engine.packing import Packing, shard_index
+from cp_matrix.suites.reference.sequences import Sequences, shard_index, single
 from cp_matrix.suites.transformer_engine.problem import Problem
+from cp_matrix.suites.transformer_engine_query import shape_of_bias
 from cp_matrix.worker.context import Context
 
 
@@ -37,29 +36,7 @@ class Shard:
     keys: torch.Tensor
 
 
-def tensor_shape(
-    problem: Problem, packing: Packing | None, seqlen: int, heads: int, dim: int
-) -> tuple[int, ...]:
-    """The shape of queries, keys or values in the problem's layout."""
-    if packing is not None:
-        return packing.total, heads, dim
-    if problem.layout is Layout.BSHD:
-        return problem.batch, seqlen, heads, dim
-    return seqlen, problem.batch, heads, dim
-
-
-def bias_shape(problem: Problem) -> tuple[int, int, int, int]:
-    """The shape that a name like ``1hss`` stands for."""
-    shape = problem.bias_shape
-    return (
-        problem.batch if shape[0] == "b" else 1,
-        problem.heads if shape[1] == "h" else 1,
-        problem.seqlen_q if shape[2] == "s" else 1,
-        problem.seqlen_kv,
-    )
-
-
-def draw_inputs(problem: Problem, packing: Packing | None, context: Context) -> Inputs:
+def draw_inputs(problem: Problem, packing: Sequences | None, context: Context) -> Inputs:
     """Standard normal numbers clamped to [-1, 1], the same on every rank.
 
     Padding holds ordinary numbers as well: whoever looks at it gets a wrong result.
@@ -70,29 +47,35 @@ def draw_inputs(problem: Problem, packing: Packing | None, context: Context) -> 
         return torch.randn(shape, generator=generator, device=context.device, dtype=dtype).clamp_(-1, 1)
 
     def tokens(salt: int, seqlen: int, heads: int, dim: int) -> torch.Tensor:
-        return numbers(salt, tensor_shape(problem, packing, seqlen, heads, dim), problem.torch_dtype)
+        places = (problem.batch, seqlen) if problem.layout is Layout.BSHD else (seqlen, problem.batch)
+        shape = (*(places if packing is None else (packing.total,)), heads, dim)
+        return numbers(salt, shape, problem.torch_dtype)
 
+    sizes = (problem.batch, problem.heads, problem.seqlen_q, problem.seqlen_kv)
+    bias = shape_of_bias(problem.bias_shape, sizes)
     learned = problem.softmax == "learnable"
     return Inputs(
         q=tokens(0, problem.seqlen_q, problem.heads, problem.head_dim_qk),
         k=tokens(1, problem.seqlen_kv, problem.kv_heads, problem.head_dim_qk),
         v=tokens(2, problem.seqlen_kv, problem.kv_heads, problem.head_dim_v),
         dout=tokens(3, problem.seqlen_q, problem.heads, problem.head_dim_v).flatten(-2),
-        bias=numbers(4, bias_shape(problem), problem.torch_dtype) if problem.has_bias else None,
+        bias=numbers(4, bias, problem.torch_dtype) if problem.bias != "no_bias" else None,
         softmax_offset=numbers(5, (problem.heads,), torch.float32) if learned else None,
     )
 
 
-def shard_of(problem: Problem, packing: Packing | None, rank: int, ranks: int, device: torch.device) -> Shard:
+def shard_of(
+    problem: Problem, packing: Sequences | None, rank: int, ranks: int, device: torch.device
+) -> Shard:
     """The tokens a rank holds, as context parallelism expects them dealt.
 
     Raises:
         ValueError: a sequence does not divide into two chunks a rank.
     """
-    queries = shard_index(packing.slots if packing else (problem.seqlen_q,), rank, ranks, device)
+    queries = shard_index(packing or single(problem.seqlen_q), rank, ranks, device)
     if packing is not None or problem.seqlen_kv == problem.seqlen_q:
         return Shard(queries, queries)
-    return Shard(queries, shard_index((problem.seqlen_kv,), rank, ranks, device))
+    return Shard(queries, shard_index(single(problem.seqlen_kv), rank, ranks, device))
 
 
 def deal(inputs: Inputs, problem: Problem, shard: Shard) -> Inputs:

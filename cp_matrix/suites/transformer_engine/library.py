@@ -5,8 +5,6 @@ the decision, and reads some variables only as it is imported: fine for a proces
 not for one that runs many.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib
@@ -18,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cp_matrix.suites.transformer_engine.problem import Problem
+from cp_matrix.suites.transformer_engine_query import environment
 
 _ATTENTION = "transformer_engine.pytorch.attention.dot_product_attention"
 #: Read from NVTE_DPA_FP8CS_O_in_F16 on import, by two modules, and from the variable by a third each time.
@@ -100,27 +99,22 @@ def switched(library: Library, problem: Problem) -> Iterator[None]:
     Where state is to be kept (`keeps_state`), nothing is put back and the library need not decide anew.
     """
     wanted = environment_of(problem)
-    before = {name: os.environ.get(name) for name in wanted}
-    readers = (library.backends, library.context_parallel)
-    modules = [module for module in readers if hasattr(module, _RESULT_IN_F16)]
-    flags = [getattr(module, _RESULT_IN_F16) for module in modules]
-    os.environ.update(wanted)
+    modules = (library.backends, library.context_parallel)
+    readers = [module for module in modules if hasattr(module, _RESULT_IN_F16)]
+    flags = [getattr(module, _RESULT_IN_F16) for module in readers]
     if problem.fp8 is not None:
-        for module in modules:
+        for module in readers:
             setattr(module, _RESULT_IN_F16, problem.fp8.result_in_f16)
     if keeps_state():
+        os.environ.update(wanted)
         yield
         return
     forget_backend(library)
     try:
-        yield
+        with environment(wanted):
+            yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-        for module, flag in zip(modules, flags, strict=True):
+        for module, flag in zip(readers, flags, strict=True):
             setattr(module, _RESULT_IN_F16, flag)
         forget_backend(library)
 
@@ -150,12 +144,6 @@ def reset_fp8(library: Library) -> None:
 def keeps_state() -> bool:
     """Whether a person wants to see what the library's state does to later cases (``--isolation off``)."""
     return os.environ.get("CP_MATRIX_KEEP_STATE") == "1"
-
-
-def reset_between_cases() -> None:
-    """Called by the worker after each case, however it ended."""
-    for _, reset in STATES_BETWEEN_CASES.values():
-        reset()
 
 
 def _is_loaded() -> bool:
@@ -192,7 +180,8 @@ def _reset_loaded(reset: Callable[[Library], None]) -> None:
         reset(load())
 
 
-#: The library's own state by name: how it is seen, how it is reset. See ``cp_matrix/worker/watch.py``.
+#: The library's own state by name: how it is seen, and how it is reset after each case, however it ended.
+#: See ``cp_matrix/worker/watch.py``.
 STATES_BETWEEN_CASES: dict[str, tuple[Callable[[], object], Callable[[], None]]] = {
     "FP8 state": (_seen_fp8, lambda: _reset_loaded(reset_fp8)),
     "attention backend": (_seen_backend, lambda: _reset_loaded(forget_backend)),

@@ -1,7 +1,5 @@
 """FP8: recipes, and tensors that enter attention quantized."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 
@@ -11,17 +9,7 @@ import torch.distributed as dist
 from cp_matrix.suites.reference.layout import Layout
 from cp_matrix.suites.transformer_engine.library import Library
 from cp_matrix.suites.transformer_engine.problem import Fp8
-
-
-def recipe_of(library: Library, fp8: Fp8) -> Any:
-    """The library's recipe. With current scaling it puts a delayed one beside it for what lies between."""
-    recipes = library.recipe
-    options = {"fp8_dpa": True, "fp8_mha": fp8.mha}
-    if fp8.scaling == "delayed":
-        return recipes.DelayedScaling(**options)
-    if fp8.scaling == "current":
-        return recipes.Float8CurrentScaling(**options)
-    return recipes.MXFP8BlockScaling(fp8_format=recipes.Format.E4M3, **options)
+from cp_matrix.suites.transformer_engine_query import recipe_of
 
 
 def region(
@@ -30,15 +18,11 @@ def region(
     """Where forward runs: plain, or with a recipe whose largest values are agreed upon in ``group``."""
     if fp8 is None:
         return contextlib.nullcontext()
+    recipe = recipe_of(library.recipe, fp8.scaling, fp8_dpa=True, fp8_mha=fp8.mha)
     region: contextlib.AbstractContextManager[Any] = library.pytorch.autocast(
-        enabled=True, recipe=recipe_of(library, fp8), amax_reduction_group=group
+        enabled=True, recipe=recipe, amax_reduction_group=group
     )
     return region
-
-
-def _types(library: Library) -> Any:
-    # A public enumeration in later versions, the extension's own in earlier ones.
-    return getattr(library.pytorch, "DType", None) or library.extension.DType
 
 
 def quantizer_of(
@@ -51,7 +35,8 @@ def quantizer_of(
     Args:
         gradient: for the gradient of the result (E5M2) instead of for queries, keys and values (E4M3).
     """
-    types = _types(library)
+    # A public enumeration in later versions, the extension's own in earlier ones.
+    types = getattr(library.pytorch, "DType", None) or library.extension.DType
     kind = types.kFloat8E5M2 if gradient else types.kFloat8E4M3
     if fp8.scaling == "current":
         return library.pytorch.Float8CurrentScalingQuantizer(

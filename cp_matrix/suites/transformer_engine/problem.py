@@ -1,23 +1,15 @@
 """A case's parameters, read into what is computed: everything but how ranks communicate."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from cp_matrix.suites.parameters import Parameters
 from cp_matrix.suites.reference.layout import Layout
 
-BACKENDS = ("flash", "fused")
-SCHEMES = ("p2p", "all_gather", "a2a", "a2a+p2p")
-SCALINGS = ("delayed", "current", "mxfp8")
-MASKS = ("no_mask", "causal")
-SOFTMAXES = ("vanilla", "off-by-one", "learnable")
-BIAS_TYPES = ("no_bias", "post_scale_bias")
-BIAS_SHAPES = ("1hss", "11ss", "b1ss", "bhss", "111s")
-
+SUITE = "Transformer Engine"
 #: The dtype of what enters and leaves attention; fp8 is a matter of what happens in between.
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
 
@@ -78,25 +70,13 @@ class Problem:
         return DTYPES[self.dtype]
 
     @property
-    def has_bias(self) -> bool:
-        return self.bias != "no_bias"
-
-    @property
     def training(self) -> bool:
         """Whether backward runs: cuDNN has no gradient of a bias that all queries share."""
         return self.bias_shape != "111s"
 
 
-def _choice(
-    params: Mapping[str, Any], name: str, allowed: tuple[str, ...], default: str | None = None
-) -> str:
-    value = params.get(name, default)
-    if value not in allowed:
-        raise ValueError(f"{name} is {value!r}; the Transformer Engine suite knows {', '.join(allowed)}")
-    return str(value)
-
-
-def _fp8(params: Mapping[str, Any]) -> Fp8 | None:
+def _fp8(read: Parameters) -> Fp8 | None:
+    params = read.given
     dpa, mha = bool(params.get("fp8_dpa")), bool(params.get("fp8_mha"))
     if params["dtype"] != "fp8":
         if dpa or mha or params.get("scaling_mode") is not None:
@@ -104,7 +84,7 @@ def _fp8(params: Mapping[str, Any]) -> Fp8 | None:
         return None
     if not (dpa or mha):
         raise ValueError("dtype fp8 needs fp8_dpa or fp8_mha: otherwise nothing would be in FP8")
-    scaling = _choice(params, "scaling_mode", SCALINGS)
+    scaling = read.choice("scaling_mode", ("delayed", "current", "mxfp8"))
     if mha and scaling == "mxfp8":
         raise ValueError("fp8_mha is not possible with mxfp8: attention quantizes along other dimensions")
     return Fp8(scaling, mha, bool(params.get("fp8_bwd")), bool(params.get("f16_O")))
@@ -116,11 +96,10 @@ def problem_of(params: Mapping[str, Any]) -> Problem:
     Raises:
         ValueError: a parameter is missing or has a value that means nothing here.
     """
-    for name in _REQUIRED:
-        if params.get(name) is None:
-            raise ValueError(f"the Transformer Engine suite needs the parameter {name!r}")
-    backend = _choice(params, "backend", BACKENDS)
-    layout = Layout(_choice(params, "qkv_format", tuple(layout.value for layout in Layout)))
+    read = Parameters(SUITE, params)
+    read.need(*_REQUIRED)
+    backend = read.choice("backend", ("flash", "fused"))
+    layout = Layout(read.choice("qkv_format", list(Layout)))
     batch, seqlen_q, seqlen_kv, heads, kv_heads, head_dim_qk, head_dim_v = (
         int(params[name]) for name in _REQUIRED[3:]
     )
@@ -131,14 +110,14 @@ def problem_of(params: Mapping[str, Any]) -> Problem:
         raise ValueError(f"{heads} heads are not a multiple of {kv_heads} num_gqa_groups")
     if params.get("dropout_p"):
         raise ValueError("what dropout leaves out differs from rank to rank: nothing to compare with")
-    mask = _choice(params, "attn_mask_type", MASKS, "no_mask")
+    mask = read.choice("attn_mask_type", ("no_mask", "causal"), "no_mask")
     causal = mask == "causal"
     if packed:
         mask = "padding_causal" if causal else "padding"
     left, right = params.get("window_size") or ((-1, 0) if causal else (-1, -1))
     return Problem(
         backend=backend,
-        dtype=_choice(params, "dtype", tuple(DTYPES)),
+        dtype=read.choice("dtype", DTYPES),
         layout=layout,
         batch=batch,
         seqlen_q=seqlen_q,
@@ -149,13 +128,13 @@ def problem_of(params: Mapping[str, Any]) -> Problem:
         head_dim_v=head_dim_v,
         mask=mask,
         window=(int(left), int(right)),
-        softmax=_choice(params, "softmax_type", SOFTMAXES, "vanilla"),
-        bias=_choice(params, "attn_bias_type", BIAS_TYPES, "no_bias"),
-        bias_shape=_choice(params, "bias_shape", BIAS_SHAPES, "1hss"),
+        softmax=read.choice("softmax_type", ("vanilla", "off-by-one", "learnable"), "vanilla"),
+        bias=read.choice("attn_bias_type", ("no_bias", "post_scale_bias"), "no_bias"),
+        bias_shape=read.choice("bias_shape", ("1hss", "11ss", "b1ss", "bhss", "111s"), "1hss"),
         max_logit=bool(params.get("return_max_logit")),
         # FusedAttention takes any padding; FlashAttention only from version 3 on, hence an axis of its own.
         padded=packed and (backend == "fused" or bool(params.get("pad_between_seqs"))),
-        fp8=_fp8(params),
+        fp8=_fp8(read),
     )
 
 
@@ -163,6 +142,6 @@ def scheme_of(params: Mapping[str, Any]) -> str:
     """How ranks communicate: the parameter ``cp_comm_type``.
 
     Raises:
-        ValueError: it is none of `SCHEMES`.
+        ValueError: it is no scheme.
     """
-    return _choice(params, "cp_comm_type", SCHEMES)
+    return Parameters(SUITE, params).choice("cp_comm_type", ("p2p", "all_gather", "a2a", "a2a+p2p"))
