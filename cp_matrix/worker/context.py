@@ -245,7 +245,6 @@ def compare_tensors(
     ok = not (outside and require_close)
     if rmse_bound is not None and rmse > rmse_bound:
         ok = False
-        got_worst, want_worst = float(got[tuple(index)]), float(want[tuple(index)])
         problems.append(f"RMSE {rmse:.3e} above {rmse_bound:g}")
     return result(max_abs, rmse, "; ".join(problems), ok=ok)
 
