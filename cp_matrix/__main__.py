@@ -1,7 +1,5 @@
 """``python -m cp_matrix`` is ``cp-matrix``."""
 
-from __future__ import annotations
-
 import sys
 
 from cp_matrix.cli import main

@@ -4,8 +4,6 @@ A case is a point: the values of its test's axes. A description is a list of box
 axes have these values"; a point is in the failing region if it is in one of them.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

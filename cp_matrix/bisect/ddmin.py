@@ -6,8 +6,6 @@ worked. Today, it does not. Why?"). What is left goes through ddmin proper (Zell
 "Simplifying and isolating failure-inducing input"), after which no single item can be left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Which earlier cases make the victim fail, and what they left behind that does it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

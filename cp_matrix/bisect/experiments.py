@@ -1,7 +1,5 @@
 """Asks worlds: runs trials side by side until each question is answered as surely as was asked for."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 

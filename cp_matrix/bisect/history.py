@@ -1,7 +1,5 @@
 """Where a case failed: which world of which run, and which cases that world ran before it."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The experiments of a bisection, in their order: replay, alone, what ran before, axes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What the culprits left behind, and which of it is worth putting back to see whether it matters. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 
 import msgspec

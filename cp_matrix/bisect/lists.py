@@ -1,7 +1,5 @@
 """The lists that are tried in one investigation: parts of the recorded history, each ending in the victim."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from cp_matrix.bisect.ddmin import Part

@@ -1,7 +1,5 @@
 """Which other cases of its test fail as the victim does: tried one axis at a time, then to prove it wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The ``cp-matrix`` command: a group whose subcommands are imported only when they are called."""
 
-from __future__ import annotations
-
 import pkgutil
 import sys
 import traceback

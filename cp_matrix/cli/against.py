@@ -1,7 +1,5 @@
 """``cp-matrix plan --against FILE``: what is different from another machine, and what that does to cases."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``cp-matrix bisect``: why did this case fail?"""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

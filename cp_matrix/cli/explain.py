@@ -1,7 +1,5 @@
 """``cp-matrix explain``: one case, every rule that holds for it, and the world it would run in."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The options of every command that plans: which matrices, which cases, on which machine."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable

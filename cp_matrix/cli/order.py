@@ -1,7 +1,5 @@
 """The options of ``run`` that say in which order cases run, how often, and in which worlds."""
 
-from __future__ import annotations
-
 import click
 
 from cp_matrix.cli.options import options_as

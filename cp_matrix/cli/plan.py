@@ -1,7 +1,5 @@
 """``cp-matrix list`` and ``cp-matrix plan``: what would run, without running anything."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys

@@ -1,7 +1,5 @@
 """``cp-matrix probe``: what this machine offers, and what its libraries answer; saved as a profile."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """``cp-matrix report``: make the reports of a run again from its folder."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``cp-matrix run``: plan, carry out, report."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Small tables: rich on a terminal, aligned and uncut text everywhere else."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """What the values of options may be, where click's own types let through what cannot be meant."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Sequence

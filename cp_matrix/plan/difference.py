@@ -3,8 +3,6 @@
 Pure functions over plans and facts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum

@@ -4,8 +4,6 @@ A word matches an id that contains it, in upper or lower case. Anything but blan
 can be part of a word; quotes take those in as well.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass

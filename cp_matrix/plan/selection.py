@@ -1,7 +1,5 @@
 """Which cases of a plan are meant: one selection, the same for every command. Pure functions."""
 
-from __future__ import annotations
-
 import difflib
 import fnmatch
 import re

@@ -1,7 +1,5 @@
 """Who is told what happens in a run: the journal, the record, the terminal, every report."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """How long cases took in earlier runs of these reports, machine by machine. They only order the work."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 from collections import Counter

@@ -3,8 +3,6 @@
 ``time`` is seconds since the epoch. Cases are named by their id, worlds by ``w0001``, ``w0002``, ….
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Union

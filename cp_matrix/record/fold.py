@@ -3,8 +3,6 @@
 Every consumer (console, JUnit, summary) reads this one record; none keeps a truth of its own.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 

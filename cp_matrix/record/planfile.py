@@ -4,8 +4,6 @@ Cases are stored by columns, in blocks of neighbours that share test, axes and e
 values, table fields, reasons) is written once and named by its index.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, cached_property

@@ -1,7 +1,5 @@
 """A run folder, read back: the plan and the events become the record every report is made from."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The command that runs one case of a run alone: shown at its end, remembered in its folder."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -3,8 +3,6 @@
 These are plain immutable records: ranks write them, the driver reads them, reports show them.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 import msgspec

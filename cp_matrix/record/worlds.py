@@ -1,7 +1,5 @@
 """The worlds of a recorded run: what each was made for, and which cases it took, in their order."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from cp_matrix.errors import RunFolderError

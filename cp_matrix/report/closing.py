@@ -1,7 +1,5 @@
 """What came of a run, put together once: the terminal, the summary and ``--json`` only show it."""
 
-from __future__ import annotations
-
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence

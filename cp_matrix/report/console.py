@@ -1,7 +1,5 @@
 """Which of the two consoles a run gets."""
 
-from __future__ import annotations
-
 import codecs
 import os
 from typing import TextIO

@@ -3,8 +3,6 @@
 The order is the order in which people need it: the failing rank first, then who was stuck where.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

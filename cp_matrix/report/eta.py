@@ -1,7 +1,5 @@
 """When a run will be over, from how fast it went so far."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from cp_matrix.record import events

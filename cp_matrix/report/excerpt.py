@@ -1,7 +1,5 @@
 """The part of a rank's log that belongs to one case, read at a bounded cost however long it is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from cp_matrix.record.results import Attempt, LogSpan

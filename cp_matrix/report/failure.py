@@ -1,7 +1,5 @@
 """One failed case, told so that a person knows where to look and what to type next."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path

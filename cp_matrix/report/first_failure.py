@@ -1,7 +1,5 @@
 """What a verdict rests on: which attempt, and which rank of it. Every report asks here."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from cp_matrix.record.results import Attempt, CaseResult, RankResult, Verdict

@@ -3,8 +3,6 @@
 Paths of installed packages are shown from the package on.
 """
 
-from __future__ import annotations
-
 import re
 
 from cp_matrix.report.printable import printable_lines

@@ -3,8 +3,6 @@
 Each case is put into XML once and its bytes are kept, so that a rewrite only joins and writes.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections import Counter

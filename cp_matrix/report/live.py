@@ -1,7 +1,5 @@
 """The live view of a run on a terminal: a line for each world, progress, counts; failures above."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What a run has to say besides its cases: notices, worlds that were lost, why cases were not run."""
 
-from __future__ import annotations
-
 from cp_matrix.record import events
 from cp_matrix.record.results import Verdict
 from cp_matrix.report.printable import first_line, printable

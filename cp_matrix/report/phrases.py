@@ -1,7 +1,5 @@
 """How a run is put into single lines: durations, devices, what failed, the closing sum."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """A run as lines, for logs, pipes and terminals that can do no more."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable
 from typing import TextIO

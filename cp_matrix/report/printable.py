@@ -4,8 +4,6 @@ Ids, reasons, errors and logs come from matrix files and from tested code. On th
 they may neither move its cursor, nor ring, nor reorder what is read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from rich.cells import cell_len

@@ -1,7 +1,5 @@
 """How a bisection goes on, while it does."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Self

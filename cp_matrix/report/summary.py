@@ -1,7 +1,5 @@
 """A run as one page of Markdown: what came of it, what failed and why, and what to type next."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections import Counter

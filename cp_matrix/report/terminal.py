@@ -1,7 +1,5 @@
 """The closing of a run on a terminal: tables, then each failure, then the sum in one line."""
 
-from __future__ import annotations
-
 import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence

@@ -5,8 +5,6 @@ for properties in a test case, so they are ``[[PROPERTY|name=value]]`` lines at 
 ``system-out``, where Jenkins looks for them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

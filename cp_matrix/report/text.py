@@ -3,8 +3,6 @@
 Ranks print and raise whatever they like: ANSI codes, NULs, half an emoji, a hundred megabytes.
 """
 
-from __future__ import annotations
-
 import re
 
 #: Colours, cursor movements, titles, links. The bodies are bounded and hold nothing that

@@ -1,7 +1,5 @@
 """A run: its plan carried out by a fleet of worlds, its verdicts written into the ledger."""
 
-from __future__ import annotations
-
 import dataclasses
 import socket
 import time

@@ -1,7 +1,5 @@
 """What a dying rank still said: faulthandler writes its stacks into the log as the signal strikes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 _BEGIN = b"Fatal Python error:"

@@ -5,8 +5,6 @@ next comes from `schedule`, what a failed start means from `starts`; what is to 
 client's. This module only acts.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@
 needs no change in them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """Ctrl-C, SIGTERM and SIGHUP: the first ends the run in order, the second at once."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -3,8 +3,6 @@
 Both read the same mailbox; only how the ranks come into being differs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The books of a run: every attempt, one verdict a case, and the events that tell of them."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Sequence

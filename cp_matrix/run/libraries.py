@@ -4,8 +4,6 @@ They can be imported before there are ranks. A suite itself, and what lies besid
 module may look at its rank as it is imported.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import importlib.util

@@ -1,7 +1,5 @@
 """What the facts of a world mean: verdicts, blame, retries. Pure functions, no clock, no process."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ rank while that lives, and below the driver afterwards. Everything a run starts 
 in its environment as it was at ``exec``. Nothing is signalled without its identity.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

@@ -4,8 +4,6 @@ A small process in a session of its own that holds one end of a pipe. The pipe c
 driver ends, in whatever way; then everything that carries the run's mark is killed.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

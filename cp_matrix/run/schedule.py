@@ -1,7 +1,5 @@
 """What starts next: one pure function over what waits, what lives and what is free."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import Protocol
 

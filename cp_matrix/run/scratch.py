@@ -5,8 +5,6 @@ of the fork server, files of torch's agent) would stay there. A rank's own tempo
 business and go where the person's ``TMPDIR`` says.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from pathlib import Path

@@ -4,8 +4,6 @@ A start that fails is tried again a few times; a warm start that cannot work is 
 starts, once, for the rest of the run.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """One living world: what it was given, what is seen of it, how it comes to its end."""
 
-from __future__ import annotations
-
 import contextlib
 from collections import deque
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """One bisection as ``cp-matrix bisect`` carries it out: its folder in the run's, its worlds, its answer."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

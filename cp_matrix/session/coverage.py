@@ -1,7 +1,5 @@
 """Whether as many cases can run as were asked for, looked at before anything does."""
 
-from __future__ import annotations
-
 from cp_matrix.errors import CpMatrixError, ExitCode
 from cp_matrix.plan.plan import Plan
 

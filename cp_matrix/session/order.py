@@ -1,7 +1,5 @@
 """In which order cases run, how often, and in which worlds."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 import secrets

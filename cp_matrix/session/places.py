@@ -1,7 +1,5 @@
 """Where the ranks of the chosen cases may live on this machine."""
 
-from __future__ import annotations
-
 import math
 
 from cp_matrix.run.slots import Slots

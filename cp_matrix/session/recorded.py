@@ -1,7 +1,5 @@
 """Cases as a recorded run had them: chosen from its folder instead of from the matrix files."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The command line that shows a failure again, with which a bisection ends."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

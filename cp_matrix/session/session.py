@@ -1,7 +1,5 @@
 """One run as ``cp-matrix run`` carries it out: its folder, its driver, and everybody who watches."""
 
-from __future__ import annotations
-
 import math
 import os
 import platform

@@ -1,7 +1,5 @@
 """The command's own standard streams, which whoever starts it may have closed, or pointed at a full disk."""
 
-from __future__ import annotations
-
 import io
 import os
 import sys

@@ -1,7 +1,5 @@
 """Where ranks import a suite from, and whether they can: found out without importing anything."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What a case function is given besides its parameters."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import time

@@ -1,7 +1,5 @@
 """What may stand in a rank's record: text and figures of a case, whatever the case makes of them."""
 
-from __future__ import annotations
-
 import math
 import traceback
 

@@ -1,7 +1,5 @@
 """How a rank ends: what it says of an exit that a case asks for, and an end that nothing holds up."""
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import operator

@@ -1,7 +1,5 @@
 """How a rank joins its world: its device, and the process group over which the ranks can talk."""
 
-from __future__ import annotations
-
 import datetime
 import os
 

@@ -4,8 +4,6 @@ Started by torchrun as ``python -m cp_matrix.worker.loop FOLDER`` (cold), or for
 imported torch already (warm); `main` is the same for both.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import gc

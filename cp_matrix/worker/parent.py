@@ -4,8 +4,6 @@ Each is told the number of the process that is to be its parent. An orphan does 
 its parent but whichever process adopts orphans, which may be the driver.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

@@ -3,8 +3,6 @@
 Only names that were there at first are looked at: what a module loads later is no replacement.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from types import ModuleType

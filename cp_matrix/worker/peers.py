@@ -1,7 +1,5 @@
 """Which other ranks of a world are gone, as a rank sees it that has failed itself."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 

@@ -4,8 +4,6 @@ The two sets overlap, and torch refuses to read an old switch while a newer one 
 old switch may be unknown (None), and it is put back before the newer ones, which it moves as well.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The log of one rank."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

@@ -4,8 +4,6 @@ torch.compile keeps a pool of compiling processes with its threads, tqdm a monit
 tracker. They are left alone and not reported: ending them would break the next case that compiles.
 """
 
-from __future__ import annotations
-
 #: Variables that libraries set for themselves as they load.
 VARIABLES = frozenset(
     {

@@ -1,7 +1,5 @@
 """The settings of a process that a case may change: how each is read, and how it is put back."""
 
-from __future__ import annotations
-
 import operator
 import os
 import sys

@@ -1,7 +1,5 @@
 """A rank's signals: handlers, what is blocked, and the dumps of its stacks, whatever a case does to them."""
 
-from __future__ import annotations
-
 import faulthandler
 import signal
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The torchrun command, which dies with the driver: the launcher of a cold world."""
 
-from __future__ import annotations
-
 from torch.distributed.run import main
 
 from cp_matrix.worker.parent import die_with_parent
