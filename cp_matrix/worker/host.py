@@ -6,10 +6,12 @@ own; ends, with every rank, when its input closes. It talks to the driver only t
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -26,19 +28,20 @@ if TYPE_CHECKING:
 
 
 def run_launch(folder: Path) -> None:
-    """Run one launch to its end and say in its mailbox how it ended."""
+    """Run one launch to its end and say in its mailbox how it ended, if that is still there."""
     from cp_matrix.mailbox import Ended, Mailbox
 
     box = Mailbox(folder)
     try:
         failed = _launch(box)
+        ended = Ended(failed, "ranks failed") if failed else Ended()
     except BaseException as error:  # noqa: BLE001 - whatever it is, the driver must learn that the launch is over
         from cp_matrix.worker.error_text import encodable
 
         traceback.print_exc()
-        box.put_ended(Ended({}, encodable(f"{type(error).__name__}: {error}")))
-    else:
-        box.put_ended(Ended(failed, "ranks failed") if failed else Ended())
+        ended = Ended({}, encodable(f"{type(error).__name__}: {error}"))
+    with contextlib.suppress(FileNotFoundError):  # the driver has given the world up
+        box.put_ended(ended)
 
 
 def _launch(box: Mailbox) -> dict[int, int]:
@@ -49,25 +52,31 @@ def _launch(box: Mailbox) -> dict[int, int]:
 
     from cp_matrix.worker.loop import main
 
-    spec, folder = box.spec(), box.folder
+    spec = box.spec()
+    # Not in the mailbox, which goes with its world: a file store of torch's whose folder goes while it is
+    # being destroyed holds the interpreter's lock for minutes and then ends the process.
+    own = Path(tempfile.gettempdir()) / spec.name
+    own.mkdir()
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
         nproc_per_node=spec.world_size,
         run_id=spec.name,
         rdzv_backend="c10d",
-        rdzv_endpoint=str(folder / "rendezvous"),
+        rdzv_endpoint=str(own / "rendezvous"),
         rdzv_configs={"store_type": "file"},
         local_addr="127.0.0.1",
         start_method="forkserver",
         max_restarts=0,
         monitor_interval=0.02,
-        logs_specs=DefaultLogsSpecs(log_dir=str(folder / "agent")),
+        logs_specs=DefaultLogsSpecs(log_dir=str(own / "agent")),
     )
     try:
-        elastic_launch(config, main)(str(folder))
+        elastic_launch(config, main)(str(box.folder))
     except ChildFailedError as error:
         return {rank: failure.exitcode for rank, failure in error.failures.items()}
+    finally:
+        shutil.rmtree(own / "agent", ignore_errors=True)
     return {}
 
 
