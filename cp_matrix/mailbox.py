@@ -305,18 +305,18 @@ class Mailbox:
     def has_entered(self, number: int, rank: int) -> bool:
         return self._has(f"cases/{number}.{rank}.in")
 
-    def put_record(self, number: int, record: RankResult) -> None:
+    def put_result(self, number: int, result: RankResult) -> None:
         """Write what this rank says of a case.
 
         Raises:
             TypeError, ValueError: it holds what no reader would accept. A case makes parts of it.
         """
-        data = msgspec.json.encode(record)
+        data = msgspec.json.encode(result)
         try:
             msgspec.json.decode(data, type=RankResult)
         except msgspec.MsgspecError as error:
-            raise ValueError(f"the case's record cannot be read back: {error}") from error
-        write_atomically(self.folder / f"cases/{number}.{record.rank}.result", data)
+            raise ValueError(f"the case's result cannot be read back: {error}") from error
+        write_atomically(self.folder / f"cases/{number}.{result.rank}.result", data)
 
     def result(self, number: int, rank: int) -> RankResult | None:
         return self._get(f"cases/{number}.{rank}.result", RankResult)

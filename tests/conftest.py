@@ -61,7 +61,7 @@ def nothing_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         while (left := living() - before) and time.monotonic() < deadline:
             time.sleep(0.02)
     said = [f"process {process.pid}: {command_line(process)}" for process in left]
-    processes.kill(process.pid for process in left)
+    processes.kill(left)
     said += [
         f"temporary file {path}"
         for path in temporary.iterdir()

@@ -139,7 +139,7 @@ class ScriptedWorld:
         def record(rank: int, ok: bool) -> None:
             error = None if ok else RankError("AssertionError", f"wrong on {rank}", "Traceback …")
             ended = self.script.clock.monotonic()
-            self.box.put_record(
+            self.box.put_result(
                 number, RankResult(case, attempt, rank, ok, time.time(), 0.01, error, ended=ended)
             )
 
@@ -154,7 +154,7 @@ class ScriptedWorld:
             (self.box.folder / "cases" / f"{number}.{last}.result").write_bytes(b"{garbage")
             return False
         if act == "forgery":
-            self.box.put_record(number, RankResult("another", attempt, last, True, 0.0, 0.0))
+            self.box.put_result(number, RankResult("another", attempt, last, True, 0.0, 0.0))
             return False
         if act == "removal":
             shutil.rmtree(self.box.folder)

@@ -70,7 +70,7 @@ def box(tmp_path: Path) -> Mailbox:
         (lambda box, m: box.put_order(3, m), lambda box: box.order(3), Order()),
         (lambda box, m: box.put_ready(1, m), lambda box: box.ready(1), Ready("cuda:0", True)),
         (lambda box, m: box.put_broken(1, m), lambda box: box.broken(1), RankError("E", "m", "t")),
-        (lambda box, m: box.put_record(3, m), lambda box: box.result(3, 1), RECORD),
+        (lambda box, m: box.put_result(3, m), lambda box: box.result(3, 1), RECORD),
         (lambda box, m: box.put_after(3, 1, m, go=True), lambda box: box.after(3, 1), After(("cwd",), "no")),
         (lambda box, m: box.put_ended(m), lambda box: box.ended(), Ended({0: -9, 1: 3}, "ranks failed")),
         (lambda box, m: box.put_pid(1), lambda box: box.pid(1), ProcessId.own()),
@@ -133,7 +133,7 @@ def test_a_record_that_no_reader_would_accept_is_refused_where_it_is_written(
     box: Mailbox, spoilt: dict[str, Any], what: str
 ) -> None:
     with pytest.raises(ValueError, match=what):
-        box.put_record(0, RankResult("t[a]", 1, 0, True, 0.0, 0.0, **spoilt))
+        box.put_result(0, RankResult("t[a]", 1, 0, True, 0.0, 0.0, **spoilt))
 
 
 # Messages that are being written.
@@ -176,7 +176,7 @@ def test_a_message_whose_writer_is_killed_does_not_exist(box: Mailbox) -> None:
 
 def test_what_a_killed_writer_leaves_is_discarded(box: Mailbox) -> None:
     (box.folder / "cases" / ".0.0.result.123.tmp").write_text("{")
-    box.put_record(0, RECORD)
+    box.put_result(0, RECORD)
     box.discard_unfinished()
     assert [path.name for path in (box.folder / "cases").iterdir()] == ["0.1.result"]
 

@@ -51,42 +51,42 @@ LOST = "a rank was lost"
 TABLE: dict[str, tuple[View, Judgement | None]] = {
     "nothing has come yet": (view(59.9), None),
     "one rank is done": (view(59.9, ok(0)), None),
-    "all are done but have not tidied up": (view(1, ok(0), ok(1), recorded_at=0.5), None),
-    "all are done and one has tidied up": (view(1, ok(0), ok(1), recorded_at=0.5, gates={0: True}), None),
+    "all are done but have not tidied up": (view(1, ok(0), ok(1), complete_at=0.5), None),
+    "all are done and one has tidied up": (view(1, ok(0), ok(1), complete_at=0.5, gates={0: True}), None),
     "all are done and can go on": (
-        view(1, ok(0), ok(1), recorded_at=0.5, gates=BOTH_GO),
+        view(1, ok(0), ok(1), complete_at=0.5, gates=BOTH_GO),
         Judgement(Verdict.PASSED),
     ),
     "one cannot go on": (
-        view(1, ok(0), ok(1), recorded_at=0.5, gates=ONE_HALTS),
+        view(1, ok(0), ok(1), complete_at=0.5, gates=ONE_HALTS),
         Judgement(Verdict.PASSED, replace="a case left its world unable to go on"),
     ),
     "one does not tidy up in time": (
-        view(31, ok(0), ok(1), recorded_at=1.0, gates={0: True}),
+        view(31, ok(0), ok(1), complete_at=1.0, gates={0: True}),
         Judgement(Verdict.PASSED, replace="rank 1 did not put its process in order within 30 s"),
     ),
     "one is lost while tidying up": (
-        view(1, ok(0), ok(1), recorded_at=0.5, gates={0: True}, lost={1: 0.9}),
+        view(1, ok(0), ok(1), complete_at=0.5, gates={0: True}, lost={1: 0.9}),
         Judgement(Verdict.PASSED, replace="rank 1 was lost after the case had passed"),
     ),
     "all failed and cannot go on": (
-        view(1, bad(0, 0.9), bad(1, 0.8), recorded_at=1.0, gates={0: False, 1: False}),
+        view(1, bad(0, 0.9), bad(1, 0.8), complete_at=1.0, gates={0: False, 1: False}),
         Judgement(Verdict.FAILED, "rank 1: ToleranceError: wrong", 1, replace="a case failed"),
     ),
     "all failed and can go on": (
-        view(1, bad(0, 0.9), bad(1, 0.8), recorded_at=1.0, gates=BOTH_GO),
+        view(1, bad(0, 0.9), bad(1, 0.8), complete_at=1.0, gates=BOTH_GO),
         Judgement(Verdict.FAILED, "rank 1: ToleranceError: wrong", 1),
     ),
     "one failed, the others passed, and one has to halt": (
-        view(1, ok(0), bad(1), recorded_at=1.0, gates=ONE_HALTS),
+        view(1, ok(0), bad(1), complete_at=1.0, gates=ONE_HALTS),
         Judgement(Verdict.FAILED, "rank 1: ToleranceError: wrong", 1, replace="a case failed"),
     ),
     "all have a result, one failed, and it is not known yet whether they can go on": (
-        view(1, ok(0), bad(1), recorded_at=1.0, gates={0: True}),
+        view(1, ok(0), bad(1), complete_at=1.0, gates={0: True}),
         None,
     ),
     "one failed and is lost while tidying up": (
-        view(1, ok(0), bad(1), recorded_at=1.0, gates={0: True}, lost={1: 1.0}),
+        view(1, ok(0), bad(1), complete_at=1.0, gates={0: True}, lost={1: 1.0}),
         Judgement(
             Verdict.FAILED,
             "rank 1: ToleranceError: wrong",
@@ -151,20 +151,20 @@ TABLE: dict[str, tuple[View, Judgement | None]] = {
         Judgement(Verdict.TIMEOUT, "no result from rank 1 within 60 s", 1, (1,), "a case timed out"),
     ),
     "time was over before the last result came, and both are seen at once": (
-        view(90.0, ok(0), ok(1, ended=80.0, seconds=80.0), recorded_at=90.0, gates=BOTH_GO),
+        view(90.0, ok(0), ok(1, ended=80.0, seconds=80.0), complete_at=90.0, gates=BOTH_GO),
         Judgement(Verdict.TIMEOUT, "it took 80.0 s and may take 60 s", 1),
     ),
     "all passed in time and are seen long after": (
-        view(90.0, ok(0), ok(1, ended=59.0, seconds=59.0), recorded_at=90.0, gates=BOTH_GO),
+        view(90.0, ok(0), ok(1, ended=59.0, seconds=59.0), complete_at=90.0, gates=BOTH_GO),
         Judgement(Verdict.PASSED),
     ),
     "time is over before the grace period is": (view(61.0, bad(0, 59.0)), None),
     "a failure has no text": (
-        view(1, bad(0, message=""), ok(1), recorded_at=1.0, gates=ONE_HALTS),
+        view(1, bad(0, message=""), ok(1), complete_at=1.0, gates=ONE_HALTS),
         Judgement(Verdict.FAILED, "rank 0: ToleranceError", 0, replace="a case failed"),
     ),
     "a failure has many lines": (
-        view(1, bad(0, message="\n first\nsecond"), ok(1), recorded_at=1.0, gates=ONE_HALTS),
+        view(1, bad(0, message="\n first\nsecond"), ok(1), complete_at=1.0, gates=ONE_HALTS),
         Judgement(Verdict.FAILED, "rank 0: ToleranceError: first", 0, replace="a case failed"),
     ),
 }
@@ -194,7 +194,7 @@ def views(draw: st.DrawFn) -> View:
         },
         gates=draw(st.dictionaries(ranks, st.booleans())),
         lost=draw(st.dictionaries(ranks, moments)),
-        recorded_at=draw(st.none() | moments),
+        complete_at=draw(st.none() | moments),
         exits=draw(st.dictionaries(ranks, st.sampled_from(["SIGKILL", "SIGTERM", "exit code 1"]))),
     )
 
@@ -248,7 +248,7 @@ def test_every_case_is_judged_once_all_limits_are_over(seen: View) -> None:
         results=seen.results,
         gates=seen.gates,
         lost=seen.lost,
-        recorded_at=50.0,
+        complete_at=50.0,
         exits=seen.exits,
     )
     assert judge(late, LIMITS, LIMIT) is not None

@@ -6,10 +6,12 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from fake_trials import case, history
 
 from cp_matrix.bisect.history import History
+from cp_matrix.mailbox import AfterFailure
 from cp_matrix.matrix.case import Case
 from cp_matrix.plan.plan import Plan, PlannedCase, Skip
 from cp_matrix.session.choose import Chosen, Request
@@ -48,6 +50,12 @@ def test_cases_that_the_matrix_has_are_named_by_their_hashes() -> None:
 
 def test_a_case_alone_needs_no_order() -> None:
     assert words(ALL, "victim") == f"cp-matrix run m.yaml {case('victim').hash}"
+
+
+def test_what_became_of_worlds_after_failures_is_as_it_was() -> None:
+    spec = msgspec.structs.replace(FAILED.spec, after_failure=AfterFailure.KEEP)
+    kept = dataclasses.replace(FAILED, spec=spec)
+    assert words(ALL, "victim", failed=kept).endswith(" --after-failure keep")
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,7 @@ def command(
         if (replayed := arranged.spec) is not None:
             seed = seed if _was_typed("seed") else replayed.seed
             isolation = isolation if _was_typed("isolation") else replayed.isolation.value
+            after_failure = after_failure if _was_typed("after_failure") else replayed.after_failure.value
         for (_, suite), folders in sorted(arranged.import_path.items()):
             check_suite(suite, folders)
         check_coverage(arranged.chosen.plan, expect, min_run)

@@ -45,7 +45,7 @@ class View:
     #: Ranks whose process is gone, with the moment this was seen.
     lost: Mapping[int, float] = field(default_factory=dict)
     #: When the last rank was seen to have its result; None while one is missing.
-    recorded_at: float | None = None
+    complete_at: float | None = None
     #: How ranks ended, as far as it is known.
     exits: Mapping[int, str] = field(default_factory=dict)
     #: Ranks whose result is none that cp-matrix wrote, with what is wrong with it.
@@ -82,7 +82,7 @@ def judge(view: View, limits: Limits, limit: float) -> Judgement | None:
         key=lambda result: (result.ended, result.rank),
     )
     if not missing:
-        return _all_recorded(view, limits, failed, limit)
+        return _complete(view, limits, failed, limit)
     if view.unreadable:
         rank = min(view.unreadable)
         return Judgement(Verdict.CRASHED, f"rank {rank}: {view.unreadable[rank]}", rank, (), SPOILED)
@@ -111,7 +111,7 @@ def judge(view: View, limits: Limits, limit: float) -> Judgement | None:
     return None
 
 
-def _all_recorded(view: View, limits: Limits, failed: Sequence[RankResult], limit: float) -> Judgement | None:
+def _complete(view: View, limits: Limits, failed: Sequence[RankResult], limit: float) -> Judgement | None:
     outcome, reason, rank = Verdict.PASSED, "", None
     took = _took(view.results.values())
     if failed:
@@ -128,7 +128,7 @@ def _all_recorded(view: View, limits: Limits, failed: Sequence[RankResult], limi
         why = f"a case {_HAD[outcome]}" if outcome.is_bad else "a case left its world unable to go on"
     elif gone:
         why = f"{_ranks(gone)} was lost after the case had {_HAD[outcome]}"
-    elif view.recorded_at is not None and view.now - view.recorded_at >= limits.teardown:
+    elif view.complete_at is not None and view.now - view.complete_at >= limits.teardown:
         why = f"{_ranks(waiting)} did not put its process in order within {limits.teardown:g} s"
     else:
         return None

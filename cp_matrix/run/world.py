@@ -63,7 +63,7 @@ class World:
     _gates: dict[int, bool] = field(default_factory=dict)
     _lost: dict[int, float] = field(default_factory=dict)
     _unreadable: dict[int, str] = field(default_factory=dict)
-    _recorded_at: float | None = None
+    _complete_at: float | None = None
     _stack_sizes: tuple[int, ...] = ()
 
     @property
@@ -126,8 +126,8 @@ class World:
                 self._gates[rank] = True
             elif f"{said}halt" in names:
                 self._gates[rank] = False
-        if len(self._results) == self.size and self._recorded_at is None:
-            self._recorded_at = now
+        if len(self._results) == self.size and self._complete_at is None:
+            self._complete_at = now
         return View(
             now=now,
             world_size=self.size,
@@ -135,7 +135,7 @@ class World:
             results=self._results,
             gates=self._gates,
             lost=lost,
-            recorded_at=self._recorded_at,
+            complete_at=self._complete_at,
             exits=self.handle.exits() if lost else {},
             unreadable=self._unreadable,
         )
@@ -182,7 +182,7 @@ class World:
         return ""
 
     def close_case(self, judgement: Judgement, view: View) -> tuple[Work, Attempt]:
-        """Take the current case off the list; its attempt as a record."""
+        """Take the current case off the list; what came of it as an attempt."""
         work, self.judged = self.works.popleft(), None
         results = [self._with_after(result) for _, result in sorted(self._results.items())]
         seconds = max((result.seconds for result in results), default=view.now - view.entered_at)
@@ -208,7 +208,7 @@ class World:
         if self.number:
             self.box.discard_case(self.number - 1, self.size)
         self.number += 1
-        self.entered_at = self._recorded_at = self.case_started = None
+        self.entered_at = self._complete_at = self.case_started = None
         self._results, self._gates, self._unreadable = {}, {}, {}
         return work, attempt
 

@@ -52,6 +52,8 @@ class Reproduction:
             words.append("--in-order")
         if spec.isolation.value != "restore":
             words += ["--isolation", spec.isolation.value]
+        if spec.after_failure.value != "auto":
+            words += ["--after-failure", spec.after_failure.value]
         if spec.seed != 1234:
             words += ["--seed", str(spec.seed)]
         if self.chosen.facts["device"] == "cpu" and self.chosen.facts["gpu_count"]:

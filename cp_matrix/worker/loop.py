@@ -1,4 +1,4 @@
-"""A rank's whole life: join the world, take orders, run cases, leave records.
+"""A rank's whole life: join the world, take orders, run cases, leave results.
 
 Started by torchrun as ``python -m cp_matrix.worker.loop FOLDER`` (cold), or forked from a process that has
 imported torch already (warm); `main` is the same for both.
@@ -196,7 +196,7 @@ class Rank:
                 gone = peers_gone(self.box, rank, spec.world_size)
             self.log.write(traceback_of(error))
         self.log.flush()
-        record = RankResult(
+        result = RankResult(
             case=order.case,
             attempt=order.attempt,
             rank=rank,
@@ -209,13 +209,13 @@ class Rank:
             peers_gone=gone,
         )
         try:
-            record = _with_figures(record, context, error, peak)
-            self.box.put_record(number, record)
+            result = _with_figures(result, context, error, peak)
+            self.box.put_result(number, result)
         except OSError:
-            raise  # there is no room for another record either: the driver sees a rank that is lost
+            raise  # there is no room for another result either: the driver sees a rank that is lost
         except Exception as unstorable:  # noqa: BLE001 - the case made these figures; it must not pass without them
-            record = msgspec.structs.replace(
-                record,
+            result = msgspec.structs.replace(
+                result,
                 ok=False,
                 error=rank_error(unstorable),
                 metrics=(),
@@ -223,7 +223,7 @@ class Rank:
                 phases={},
                 returned=False,
             )
-            self.box.put_record(number, record)
+            self.box.put_result(number, result)
         self.log.attach()
         del error, context
         unhealthy = isolation.reset_suite(spec.suite, restoring)
@@ -241,15 +241,15 @@ class Rank:
             unhealthy = f"the process cannot be put back in order: {name_of(broken)}: {message_of(broken)}"
         shown_leaks = tuple(shortened(encodable(leak), LEAK_LIMIT) for leak in leaks)
         kinds = tuple(encodable(leak.kind) for leak in leaks)
-        go = not unhealthy and may_go_on(record, spec.after_failure)
+        go = not unhealthy and may_go_on(result, spec.after_failure)
         self.box.put_after(number, rank, After(shown_leaks, unhealthy, kinds), go=go)
 
 
-def may_go_on(record: RankResult, after_failure: AfterFailure) -> bool:
+def may_go_on(result: RankResult, after_failure: AfterFailure) -> bool:
     """Whether a rank in good order can take another case after this one."""
-    if record.ok or after_failure is AfterFailure.KEEP:
+    if result.ok or after_failure is AfterFailure.KEEP:
         return True
-    return record.returned and after_failure is not AfterFailure.REPLACE
+    return result.returned and after_failure is not AfterFailure.REPLACE
 
 
 def _refuse_unfinished(returned: object) -> None:
@@ -264,11 +264,11 @@ def _refuse_unfinished(returned: object) -> None:
 
 
 def _with_figures(
-    record: RankResult, context: Any, error: BaseException | None, peak: int | None
+    result: RankResult, context: Any, error: BaseException | None, peak: int | None
 ) -> RankResult:
-    """The record with what came of the case. The case may have put anything into the context."""
+    """The result with what came of the case. The case may have put anything into the context."""
     return msgspec.structs.replace(
-        record,
+        result,
         ok=error is None,
         error=None if error is None else rank_error(error),
         metrics=tuple(context.metrics),
