@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import partial
 
 import pytest
-from command import Finished, Project
+from command import Begin, Finished, Project, SideBySide
 
 from cp_matrix.record.events import WorldEnded
 from cp_matrix.record.results import Verdict
@@ -45,9 +45,26 @@ def run(params, context):
 
 
 @pytest.fixture(scope="module")
-def runs(shared_project: Project) -> Mapping[str, Finished]:
-    """All suites at once, warm and cold, from a folder full of files in the way."""
-    project = shared_project
+def runs(side_by_side: Begin[Finished]) -> SideBySide[Finished]:
+    """All suites at once, warm and cold."""
+    deeds = {start: partial(run, start) for start in STARTS}
+    return side_by_side({**deeds, "two folders": two_folders})
+
+
+def two_folders(project: Project) -> Finished:
+    """Two matrices whose folders hold a module of the same name."""
+    for name, body in (("old", "return"), ("new", "raise AssertionError('the new kernel is wrong')")):
+        (project.folder / name).mkdir()
+        project.write(f"{name}/kernel.py", f"def run(params, context): {body}")
+        project.write(
+            f"{name}/{name}.yaml",
+            f"suite: kernel:run\ntests:\n  {name}: {{world_size: 2, timeout: 60, axes: {{n: [1, 2]}}}}\n",
+        )
+    return project.run("old", "new")
+
+
+def run(start: str, project: Project) -> Finished:
+    """All suites, from a folder full of files in the way."""
     (project.folder / "matrices").mkdir()
     for name in IN_THE_WAY:
         project.write(f"{name}.py", f"raise SystemExit('{name} of the working directory was imported')")
@@ -59,12 +76,12 @@ def runs(shared_project: Project) -> Mapping[str, Finished]:
         project.write(f"matrices/{suite}.py", text)
         tests += f"  {suite}: {{suite: '{suite}:run', world_size: 2, timeout: 60, axes: {{n: [1, 2]}}}}\n"
     project.write("matrices/all.yaml", f"tests:\n{tests}")
-    return {start: project.run("matrices/all.yaml", "--start", start) for start in STARTS}
+    return project.run("matrices/all.yaml", "--start", start)
 
 
 @pytest.mark.parametrize("start", STARTS)
 def test_a_module_knows_its_rank_as_it_is_imported_and_what_lies_here_hides_nothing(
-    runs: Mapping[str, Finished], start: str
+    runs: SideBySide[Finished], start: str
 ) -> None:
     verdicts = {case: verdict for case, verdict in runs[start].verdicts.items() if "fails" not in case}
     assert (len(verdicts), set(verdicts.values())) == (6, {Verdict.PASSED}), runs[start].said
@@ -72,7 +89,7 @@ def test_a_module_knows_its_rank_as_it_is_imported_and_what_lies_here_hides_noth
 
 @pytest.mark.parametrize("start", STARTS)
 def test_an_import_that_fails_on_one_rank_is_told_with_its_traceback(
-    runs: Mapping[str, Finished], start: str
+    runs: SideBySide[Finished], start: str
 ) -> None:
     results = [result for case, result in runs[start].results.items() if "fails" in case]
     assert [result.verdict for result in results] == [Verdict.NOT_RUN] * 2
@@ -83,9 +100,18 @@ def test_an_import_that_fails_on_one_rank_is_told_with_its_traceback(
 
 
 @pytest.mark.parametrize("start", STARTS)
-def test_a_thread_that_is_left_is_named_and_not_waited_for(runs: Mapping[str, Finished], start: str) -> None:
+def test_a_thread_that_is_left_is_named_and_not_waited_for(runs: SideBySide[Finished], start: str) -> None:
     attempt = runs[start].results["leaves_a_thread[1]"].attempts[-1]
     left = {leak for record in attempt.ranks for leak in record.leaks}
     ended = [one for one in runs[start].events if isinstance(one, WorldEnded) and one.world == attempt.world]
     assert left == {"thread 'Thread-1 (sleep)' (time.sleep) is still running"}
     assert [one.reason for one in ended] == [""]
+
+
+def test_matrices_whose_folders_hold_modules_of_one_name_run_each_its_own(
+    runs: SideBySide[Finished],
+) -> None:
+    assert runs["two folders"].verdicts == {
+        **dict.fromkeys(("old[1]", "old[2]"), Verdict.PASSED),
+        **dict.fromkeys(("new[1]", "new[2]"), Verdict.FAILED),
+    }
