@@ -67,3 +67,9 @@ def test_a_mailbox_that_goes_with_its_world_does_not_keep_the_host_from_the_next
         handle.end()
         box.remove()
         eventually(lambda handle=handle: not handle.left())
+
+
+def test_torchs_rendezvous_still_waits_at_random_where_the_host_takes_that_away() -> None:
+    from torch.distributed.elastic.rendezvous import dynamic_rendezvous
+
+    assert "_delay(seconds=(0, 0.3))" in Path(dynamic_rendezvous.__file__).read_text()

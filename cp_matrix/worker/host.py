@@ -80,6 +80,24 @@ def _launch(box: Mailbox) -> dict[int, int]:
     return {}
 
 
+def _meet_at_once() -> None:
+    """Have torch's rendezvous begin at once.
+
+    It waits up to 0.3 s at random, so that many nodes do not come at the same moment; a world has one. Where
+    torch has no such function any more, worlds start as they do without this.
+    """
+    from torch.distributed.elastic.rendezvous import dynamic_rendezvous
+
+    pause = getattr(dynamic_rendezvous, "_delay", None)
+
+    def begin_at_once(seconds: float | tuple[float, float]) -> None:
+        # A number is a pause between two looks; what is drawn from a range is the one before the first.
+        if pause is not None and not isinstance(seconds, tuple):
+            pause(seconds)
+
+    dynamic_rendezvous._delay = begin_at_once
+
+
 def main() -> None:
     """Serve launches until standard input closes."""
     die_with_parent()
@@ -92,6 +110,7 @@ def main() -> None:
     forkserver.ensure_running()
     import torch.distributed.launcher.api  # noqa: F401
 
+    _meet_at_once()
     for name in ("torch", "torch.distributed"):
         for handler in logging.getLogger(name).handlers:
             # Torch's own formatter imports its compiler to show a failure: a second per failed world.
