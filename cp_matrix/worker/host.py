@@ -95,7 +95,7 @@ def _meet_at_once() -> None:
         if pause is not None and not isinstance(seconds, tuple):
             pause(seconds)
 
-    dynamic_rendezvous._delay = begin_at_once
+    dynamic_rendezvous._delay = begin_at_once  # type: ignore[attr-defined]
 
 
 def main() -> None:
