@@ -142,4 +142,4 @@ def test_messages_are_gone_afterwards_and_logs_stay(tmp_path: Path) -> None:
     scripted.run(listed("av"))
     scripted.trials.close()
     logs = [path.name for path in (tmp_path / "logs").iterdir()]
-    assert ((tmp_path / "worlds").exists(), logs) == (False, ["p0001"])
+    assert (list((tmp_path / "worlds").iterdir()), logs) == ([], ["p0001"])

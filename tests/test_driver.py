@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scripted_worlds import CASES, LIMITS, STARTS, Clock, ScriptedRun, ScriptedWorld, ScriptedWorlds, case
 
 from cp_matrix.errors import ExitCode, InternalError
+from cp_matrix.mailbox import Ended
 from cp_matrix.matrix.case import Case
 from cp_matrix.record import events
 from cp_matrix.record.results import Verdict
@@ -339,6 +340,17 @@ def test_another_world_starts_while_one_is_still_being_ended(play: Play) -> None
     run = play("ab", ScriptedWorlds(dies=False), batch_size=1.0, places=4, jobs=None)
     ends = [type(event) for event in run.worlds.events]
     assert ends.index(events.WorldEnded) > len(ends) - 1 - ends[::-1].index(events.CaseFinished)
+
+
+def test_no_mailbox_stays_behind_though_somebody_writes_into_it_while_it_is_removed(tmp_path: Path) -> None:
+    def on_turn(worlds: ScriptedWorlds) -> None:
+        for one in worlds.worlds:
+            if one.killed:
+                one.box.folder.mkdir(parents=True, exist_ok=True)
+                one.box.put_ended(Ended())
+
+    run = ScriptedRun(tmp_path, [case("a")], ScriptedWorlds(on_turn=on_turn)).carry_out()
+    assert list((run.folder.path / "worlds").iterdir()) == []
 
 
 # Stopping.

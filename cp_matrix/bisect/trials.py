@@ -5,7 +5,6 @@ They run in a fleet (`cp_matrix.run.fleet`), as the cases of a run do; what foll
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -165,7 +164,6 @@ class Trials:
     def close(self) -> None:
         """End everything, the launchers as well."""
         self._fleet.close()
-        shutil.rmtree(self._folder / "worlds", ignore_errors=True)
 
     def status(self) -> str:
         """What is going on, in a few words."""

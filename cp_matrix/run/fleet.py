@@ -171,9 +171,10 @@ class Fleet:
                 world.handle.end()
         while time.monotonic() - now < _END_WAIT and any(world.handle.left() for world in self.worlds):
             time.sleep(_SHORTEST_REST)
-        for world in self.worlds:
-            world.box.remove()
         self._launchers.close()
+        # A launcher may have been telling how a world ended while its mailbox was removed.
+        for path in (self._folder / "worlds").glob("*"):
+            Mailbox(path).remove()
 
     # Starting.
 
