@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,6 +24,13 @@ _PR_SET_CHILD_SUBREAPER = 36
 SETTLING = 10.0
 #: Caches that libraries keep on purpose, from one process to the next.
 CACHES = ("torchinductor_*", "torch_extensions*")
+
+
+# Whoever starts the tests may have these ignored (nohup, a shell's background job), and what they start
+# would inherit that: a test that sends one means it as a terminal does.
+for _number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number is signal.SIGINT else signal.SIG_DFL)
 
 
 def living() -> set[ProcessId]:
