@@ -43,7 +43,7 @@ class Sleepers:
             own = processes.identify(process.pid) or ProcessId(process.pid, 0)
             write_atomically(box.folder / "ranks" / f"{rank}.pid", msgspec.json.encode(own))
             box.put_ready(rank, Ready("cpu", True))
-            box.mark_entered(0, rank)
+            box.mark_entered(0, rank, time.monotonic())
         return _Handle(spec.world_size, box)
 
     def close(self) -> None:

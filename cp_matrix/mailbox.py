@@ -14,7 +14,7 @@ file                  written by  says
 ``ranks/R.pid``       rank R      its process id, before anything can go wrong
 ``ranks/R.broken``    rank R      `RankError`: it cannot start (for example the suite's import)
 ``ranks/R.exit``      rank R      the call by which it ends itself, where it goes through Python
-``cases/N.R.in``      rank R      it has entered order N (empty)
+``cases/N.R.in``      rank R      when it entered order N, on the monotonic clock
 ``cases/N.R.result``  rank R      its `RankResult` of order N, before it meets any other rank
 ``cases/N.R.go``      rank R      `After`: what the case left behind; this rank can take the next order
 ``cases/N.R.halt``    rank R      the same, but it cannot: the world has to be replaced
@@ -112,6 +112,8 @@ class Order(msgspec.Struct, frozen=True):
     case: str = ""
     attempt: int = 1
     params: dict[str, Value] = {}
+    #: Seconds the case may take: a rank that took longer enters no other.
+    limit: float = 0.0
 
 
 class ProcessId(msgspec.Struct, frozen=True):
@@ -165,6 +167,8 @@ class Ended(msgspec.Struct, frozen=True):
 
     exit_codes: dict[int, int] = {}
     error: str = ""
+    #: When the launcher knew, on the monotonic clock; None where nobody can say.
+    at: float | None = None
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -208,9 +212,6 @@ class Mailbox:
 
     def _put(self, name: str, message: msgspec.Struct) -> None:
         write_atomically(self.folder / name, msgspec.json.encode(message))
-
-    def _mark(self, name: str) -> None:
-        os.close(os.open(self.folder / name, os.O_CREAT | os.O_WRONLY, 0o644))
 
     def _get(self, name: str, kind: type[T]) -> T | None:
         try:
@@ -299,11 +300,15 @@ class Mailbox:
         """Remove the whole folder; nobody uses it any more."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def mark_entered(self, number: int, rank: int) -> None:
-        self._mark(f"cases/{number}.{rank}.in")
+    def mark_entered(self, number: int, rank: int, now: float) -> None:
+        (self.folder / f"cases/{number}.{rank}.in").write_text(repr(now))
 
-    def has_entered(self, number: int, rank: int) -> bool:
-        return self._has(f"cases/{number}.{rank}.in")
+    def entered(self, number: int, rank: int) -> float | None:
+        """When this rank entered order ``number``; None while it has not, or has not said when."""
+        try:
+            return float((self.folder / f"cases/{number}.{rank}.in").read_text())
+        except (OSError, ValueError):  # not yet, or seen before it was written
+            return None
 
     def put_result(self, number: int, result: RankResult) -> None:
         """Write what this rank says of a case.

@@ -132,7 +132,7 @@ def main(folder: Path) -> None:
     dist.init_process_group("gloo", store=FileStore(str(folder / "store"), 1), rank=0, world_size=1)
     rank = Rank(box, spec, log, Communicator(0, 1, torch.device("cpu"), "gloo"), run_case)
     for number, what in enumerate(CASES):
-        rank._carry_out(number, Order(f"t[{what}]", 1, {"what": what}))
+        rank._carry_out(number, Order(f"t[{what}]", 1, {"what": what}, 60.0))
 
 
 if __name__ == "__main__":

@@ -38,9 +38,10 @@ STARTS = ("ready", "bare", "ended", "silent", "lost", "SuiteError", "BadForkErro
 CASES = (
     *("pass", "fail", "fail_on_one", "crash", "crash_untold", "garbage", "forgery", "removal"),
     *("hang", "unhealthy", "teardown", "late", "between", "mismatch", "mismatch_on_one"),
+    *("overdue", "overdue_fail", "overdue_crash"),
 )
 #: In seconds of the driver's clock; far above what a script's steps take.
-LIMITS = Limits(grace=0.5, teardown=0.5, exits=0.3, stop=0.5)
+LIMITS = Limits(grace=0.5, teardown=0.5, exits=0.3, writing=0.1, stop=0.5)
 LIMIT = 1.0
 
 
@@ -69,14 +70,14 @@ class ScriptedWorld:
     script: ScriptedWorlds
     state: Ended | None = None
     killed: bool = False
-    gone: set[int] = field(default_factory=set)
+    gone: dict[int, float] = field(default_factory=dict)
     asked: list[int] = field(default_factory=list)
     steps: Iterator[None] = field(init=False)
 
     def __post_init__(self) -> None:
         self.steps = self._live()
 
-    def lost(self) -> set[int]:
+    def lost(self) -> dict[int, float]:
         return self.gone
 
     def exits(self) -> dict[int, str]:
@@ -100,7 +101,7 @@ class ScriptedWorld:
         return range(self.spec.world_size)
 
     def _lose(self, rank: int) -> None:
-        self.gone.add(rank)
+        self.gone.setdefault(rank, self.script.clock.monotonic())
 
     def _live(self) -> Iterator[None]:
         if self.how == "silent":
@@ -127,7 +128,7 @@ class ScriptedWorld:
             self.script.begun.append((self.spec.name, order.case, order.attempt))
             act = self.script.cases.get((order.case, order.attempt), "pass")
             for rank in self._ranks:
-                self.box.mark_entered(number, rank)
+                self.box.mark_entered(number, rank, self.script.clock.monotonic())
                 yield
             if not (yield from self._act(act, number, order.case, order.attempt)):
                 return
@@ -145,6 +146,10 @@ class ScriptedWorld:
 
         if act == "hang":
             return False
+        if act.startswith("overdue"):
+            self.script.clock.sleep(2 * LIMIT)
+            # A rank that took too long halts.
+            act = act.removeprefix("overdue_").replace("overdue", "unhealthy")
         if act.startswith("crash"):
             if act == "crash":
                 self.state = Ended({last: -11}, "ranks failed")

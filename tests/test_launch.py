@@ -397,6 +397,6 @@ def test_a_world_that_cannot_be_started_has_ended_with_the_reason() -> None:
     handle = Unstarted("it cannot be started: Resource temporarily unavailable")
     assert (handle.ended(), handle.lost(), handle.left()) == (
         "it cannot be started: Resource temporarily unavailable",
-        (),
+        {},
         [],
     )

@@ -220,7 +220,7 @@ def carried_out(folder: Path, import_path: Path) -> RankResult:
         after_failure=AfterFailure.KEEP,
     )
     box = Mailbox.create(folder / "box", spec)
-    box.put_order(0, Order("t[1]"))
+    box.put_order(0, Order("t[1]", limit=60.0))
     box.put_order(1, Order())
     environment = {**os.environ, "RANK": "0", "CP_MATRIX_PARENT": str(os.getpid())}
     command = [sys.executable, "-P", "-m", "cp_matrix.worker.loop", box.folder]

@@ -111,8 +111,8 @@ def test_parameters_keep_their_values_and_their_types(params: dict[str, Any]) ->
 
 
 def test_a_rank_that_has_not_entered_is_told_from_one_that_has(box: Mailbox) -> None:
-    box.mark_entered(0, 1)
-    assert [box.has_entered(0, rank) for rank in (0, 1)] == [False, True]
+    box.mark_entered(0, 1, 12.5)
+    assert [box.entered(0, rank) for rank in (0, 1)] == [None, 12.5]
 
 
 @pytest.mark.parametrize("go", [True, False])

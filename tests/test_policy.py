@@ -19,7 +19,7 @@ from cp_matrix.run.policy import (
     wants_another_try,
 )
 
-LIMITS = Limits(grace=5.0, teardown=30.0, exits=1.0)
+LIMITS = Limits(grace=5.0, teardown=30.0, exits=1.0, writing=0.0)
 LIMIT = 60.0
 
 
@@ -152,7 +152,23 @@ TABLE: dict[str, tuple[View, Judgement | None]] = {
     ),
     "time was over before the last result came, and both are seen at once": (
         view(90.0, ok(0), ok(1, ended=80.0, seconds=80.0), complete_at=90.0, gates=BOTH_GO),
-        Judgement(Verdict.TIMEOUT, "it took 80.0 s and may take 60 s", 1),
+        Judgement(Verdict.TIMEOUT, "it took 80.0 s and may take 60 s", 1, replace="a case timed out"),
+    ),
+    "time was over before the first failed, and both are seen at once": (
+        view(90.0, bad(1, 80.0), ok(0, ended=81.0), complete_at=90.0, gates=ONE_HALTS),
+        Judgement(Verdict.TIMEOUT, "it took 80.0 s and may take 60 s", 1, replace="a case timed out"),
+    ),
+    "time was over before one failed and left the others stuck": (
+        view(90.0, bad(1, 80.0)),
+        Judgement(Verdict.TIMEOUT, "no result from rank 0 within 60 s", 0, (0,), "a case timed out"),
+    ),
+    "time was over before one was lost": (
+        view(90.0, lost={0: 80.0}, exits={0: "SIGKILL"}),
+        Judgement(Verdict.TIMEOUT, "no result from ranks 0, 1 within 60 s", 0, (1,), "a case timed out"),
+    ),
+    "one was lost in time, as a peer knew, and that is seen late": (
+        view(90.0, bad(1, 50.0, gone=(0,)), lost={0: 90.0}, exits={0: "SIGKILL"}),
+        Judgement(Verdict.CRASHED, "rank 0 was lost: SIGKILL", 0, (), LOST),
     ),
     "all passed in time and are seen long after": (
         view(90.0, ok(0), ok(1, ended=59.0, seconds=59.0), complete_at=90.0, gates=BOTH_GO),

@@ -138,6 +138,7 @@ class Fleet:
         for world in list(self.worlds):
             if world.judged is not None:
                 self._close_case(world, *world.judged, now)
+            world.gone()
             while world.phase is Phase.OPEN and (view := world.look(now)) is not None:
                 judgement = policy.judge(view, limits, world.works[0].limit)
                 if judgement is None or judgement.outcome not in (Verdict.PASSED, Verdict.FAILED):
@@ -262,7 +263,10 @@ class Fleet:
 
     def _attend_cases(self, world: World, now: float) -> bool:
         happened = False
-        while (view := world.look(now)) is not None:
+        while True:
+            gone = world.gone()
+            if (view := world.look(now)) is None:
+                return self._attend_idle(world, gone, now) or happened
             work = world.works[0]
             if world.case_started is None:
                 world.case_started = time.time()
@@ -280,31 +284,38 @@ class Fleet:
             self._close_case(world, judgement, view, now)
             if world.phase is not Phase.OPEN:
                 return True
-        return self._attend_idle(world, now) or happened
 
-    def _attend_idle(self, world: World, now: float) -> bool:
-        """Feed a world that waits for its next case; end one that is dead, or done."""
-        lost = [f"rank {rank}" for rank in sorted(world.lost(now))]
-        if world.box.files("orders") is None:
-            lost.append("its mailbox")
-        if lost or world.handle.ended() is not None:
-            self._end(world, f"{', '.join(lost) or 'its launcher'} was lost between cases", now)
-            if world.number == 0:
-                others = self._has_another(world)
-                self._act_on(world.batch.kind, self._starts.died_early(world, others=others))
+    def _attend_idle(self, world: World, gone: Sequence[str], now: float) -> bool:
+        """Feed a world that waits for its next case; end one of which something is gone, or that is done."""
+        if gone:
+            self._lose(world, ", ".join(gone), now)
             return True
         if self._feed(world):
             return True
         if world.works:
             return False
-        world.stop(now)
+        try:
+            world.stop(now)
+        except FileNotFoundError:
+            self._lose(world, "its mailbox", now)
         return True
+
+    def _lose(self, world: World, what: str, now: float) -> None:
+        """End a world of which something is gone while no case can be blamed for it."""
+        self._end(world, f"{what} was lost between cases", now)
+        if world.number == 0:
+            others = self._has_another(world)
+            self._act_on(world.batch.kind, self._starts.died_early(world, others=others))
 
     def _feed(self, world: World) -> bool:
         happened = False
         while not self._stopped and world.wants_work and (work := self.queue.take(world.batch)) is not None:
-            world.give(work)
             happened = True
+            try:
+                world.give(work)
+            except FileNotFoundError:  # a case has removed the mailbox
+                self.queue.give_back(world.batch, [work])
+                self._lose(world, "its mailbox", time.monotonic())
         return happened
 
     def _close_case(self, world: World, judgement: policy.Judgement, view: policy.View, now: float) -> None:

@@ -13,8 +13,11 @@ from cp_matrix.mailbox import Mailbox, WorldSpec
 class Handle(Protocol):
     """One started world, as seen from outside. No method waits."""
 
-    def lost(self) -> Collection[int]:
-        """Ranks that were there and are gone for certain; what they wrote is all they ever will."""
+    def lost(self) -> Mapping[int, float]:
+        """Ranks that were there and are gone for certain, with the earliest moment at which that is known.
+
+        On the monotonic clock. What they wrote is all they ever will.
+        """
         ...
 
     def exits(self) -> Mapping[int, str]:
@@ -60,8 +63,8 @@ class Unstarted:
     def __init__(self, why: str) -> None:
         self._why = why
 
-    def lost(self) -> Collection[int]:
-        return ()
+    def lost(self) -> Mapping[int, float]:
+        return {}
 
     def exits(self) -> Mapping[int, str]:
         return {}

@@ -10,6 +10,7 @@ import re
 import select
 import subprocess
 import sys
+import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -93,21 +94,24 @@ class LocalHandle:
         self._box = box
         self._size = size
         self._ranks: dict[int, ProcessId] = {}
-        self._lost: set[int] = set()
+        self._lost: dict[int, float] = {}
         self._descriptors: dict[int, int] = {}
         self._undescribed: set[int] = set()
         self._poll = select.poll()
         self._ending: set[ProcessId] = set()
 
-    def lost(self) -> Collection[int]:
+    def lost(self) -> Mapping[int, float]:
         processes.reap()
         self._meet_ranks()
         if self._descriptors:
             for descriptor, _ in self._poll.poll(0):
                 self._forget(self._descriptors[descriptor])
-        for rank in self._undescribed - self._lost:
+        for rank in self._undescribed - self._lost.keys():
             if not processes.is_alive(self._ranks[rank]):
-                self._lost.add(rank)
+                self._forget(rank)
+        if self._lost and (ended := self._launchers_word()) is not None and ended.at is not None:
+            # Whoever looks late learns from the launcher that they have been gone for long.
+            self._lost = {rank: min(when, ended.at) for rank, when in self._lost.items()}
         return self._lost
 
     def exits(self) -> Mapping[int, str]:
@@ -163,7 +167,7 @@ class LocalHandle:
         try:
             descriptor = processes.descriptor(process)
         except ProcessLookupError:
-            self._lost.add(rank)
+            self._forget(rank)
             return
         if descriptor is None:
             self._undescribed.add(rank)
@@ -173,7 +177,7 @@ class LocalHandle:
 
     def _forget(self, rank: int) -> None:
         """Note that a rank is gone, and let go of its descriptor."""
-        self._lost.add(rank)
+        self._lost.setdefault(rank, time.monotonic())
         for descriptor, owner in list(self._descriptors.items()):
             if owner == rank:
                 del self._descriptors[descriptor]
@@ -207,7 +211,14 @@ class ColdHandle(LocalHandle):
         with contextlib.suppress(OSError):  # a case may have removed it
             found = _FAILED_RANK.findall(self._log.read_bytes())
         codes = {int(rank): int(status) for status, rank in found}
-        return Ended(codes, f"torchrun ended with {processes.describe_exit(code)}")
+        at = self._last_word_at() if codes else None
+        return Ended(codes, f"torchrun ended with {processes.describe_exit(code)}", at)
+
+    def _last_word_at(self) -> float | None:
+        """When torchrun wrote its last line, which is when it told of a rank that failed."""
+        with contextlib.suppress(OSError):
+            return time.monotonic() - (time.time() - self._log.stat().st_mtime)
+        return None
 
     def _launchers_processes(self) -> list[ProcessId]:
         # As long as nobody has waited for it, the number is its own.

@@ -1,7 +1,7 @@
 """What the facts of a world mean: verdicts, blame, retries. Pure functions, no clock, no process."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -10,8 +10,6 @@ from cp_matrix.record.results import Attempt, CaseResult, RankResult, Verdict
 
 #: Why a world is replaced whose messages cannot be trusted.
 SPOILED = "its mailbox was written to by a case"
-
-_HAD = {Verdict.PASSED: "passed", Verdict.FAILED: "failed", Verdict.TIMEOUT: "timed out"}
 
 
 @dataclass(frozen=True)
@@ -24,6 +22,8 @@ class Limits:
     teardown: float = 30.0
     #: From the first lost rank until it must be known how it ended.
     exits: float = 2.0
+    #: From the end of a case's time until a result of that time must be written.
+    writing: float = 0.25
     #: From the order to stop until a world with all its verdicts must be gone by itself.
     stop: float = 1.5
 
@@ -42,7 +42,7 @@ class View:
     results: Mapping[int, RankResult] = field(default_factory=dict)
     #: For each rank that has said so, whether it can take another case.
     gates: Mapping[int, bool] = field(default_factory=dict)
-    #: Ranks whose process is gone, with the moment this was seen.
+    #: Ranks whose process is gone, with the earliest moment at which that is known.
     lost: Mapping[int, float] = field(default_factory=dict)
     #: When the last rank was seen to have its result; None while one is missing.
     complete_at: float | None = None
@@ -90,8 +90,15 @@ def judge(view: View, limits: Limits, limit: float) -> Judgement | None:
     # When a rank dies, its peers' collectives fail at once: that failure is the crash's, not the
     # case's. A rank that is lost after a peer has failed by itself is a consequence of the failure.
     by_itself = bool(failed) and not failed[0].peers_gone
+    deadline = view.entered_at + limit
     if lost_inside and not by_itself:
+        # A peer that failed because of it knew of the loss by then.
+        known = [*lost_inside.values(), *(one.ended for one in failed if one.peers_gone)]
+        if min(known) > deadline:
+            return _timeout(view, missing, limit)
         return _crashed(view, limits, missing, lost_inside)
+    if failed and failed[0].ended > deadline:
+        return _timeout(view, missing, limit)
     if failed:
         if (lost_inside and by_itself) or view.now - failed[0].ended >= limits.grace:
             inside = tuple(rank for rank in missing if rank not in view.lost)
@@ -100,45 +107,42 @@ def judge(view: View, limits: Limits, limit: float) -> Judgement | None:
                 Verdict.FAILED, line, failed[0].rank, inside, "a rank failed and others are stuck"
             )
         return None
-    if view.now - view.entered_at >= limit:
-        return Judgement(
-            Verdict.TIMEOUT,
-            f"no result from {_ranks(missing)} within {limit:g} s",
-            missing[0],
-            tuple(rank for rank in missing if rank not in view.lost),
-            "a case timed out",
-        )
-    return None
+    return _timeout(view, missing, limit) if view.now >= deadline + limits.writing else None
+
+
+def _timeout(view: View, missing: Sequence[int], limit: float) -> Judgement:
+    return Judgement(
+        Verdict.TIMEOUT,
+        f"no result from {_ranks(missing)} within {limit:g} s",
+        missing[0],
+        tuple(rank for rank in missing if rank not in view.lost),
+        "a case timed out",
+    )
 
 
 def _complete(view: View, limits: Limits, failed: Sequence[RankResult], limit: float) -> Judgement | None:
+    decisive = failed[0] if failed else max(view.results.values(), key=lambda result: result.ended)
+    took = decisive.ended - view.entered_at
+    if took > limit:
+        # A driver that looks in time does not wait for it.
+        reason = f"it took {took:.1f} s and may take {limit:g} s"
+        return Judgement(Verdict.TIMEOUT, reason, decisive.rank, replace="a case timed out")
     outcome, reason, rank = Verdict.PASSED, "", None
-    took = _took(view.results.values())
     if failed:
-        outcome, reason, rank = Verdict.FAILED, _failure_line(failed[0]), failed[0].rank
-    elif took > limit:
-        # A driver that looks in time would not have waited for it.
-        outcome, reason = Verdict.TIMEOUT, f"it took {took:.1f} s and may take {limit:g} s"
-        rank = max(view.results.values(), key=lambda result: result.ended).rank
+        outcome, reason, rank = Verdict.FAILED, _failure_line(decisive), decisive.rank
     if all(view.gates.get(each) for each in range(view.world_size)):
         return Judgement(outcome, reason, rank)
     waiting = [each for each in range(view.world_size) if each not in view.gates]
     gone = [each for each in waiting if each in view.lost]
     if not waiting:
-        why = f"a case {_HAD[outcome]}" if outcome.is_bad else "a case left its world unable to go on"
+        why = "a case failed" if failed else "a case left its world unable to go on"
     elif gone:
-        why = f"{_ranks(gone)} was lost after the case had {_HAD[outcome]}"
+        why = f"{_ranks(gone)} was lost after the case had {outcome.value}"
     elif view.complete_at is not None and view.now - view.complete_at >= limits.teardown:
         why = f"{_ranks(waiting)} did not put its process in order within {limits.teardown:g} s"
     else:
         return None
     return Judgement(outcome, reason, rank, replace=why)
-
-
-def _took(results: Collection[RankResult]) -> float:
-    """Seconds from the first rank's begin to the last one's end."""
-    begin = min(result.ended - result.seconds for result in results)
-    return max(result.ended for result in results) - begin
 
 
 def _crashed(

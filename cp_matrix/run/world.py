@@ -89,7 +89,7 @@ class World:
 
     def give(self, work: Work) -> None:
         """Hand out one more case."""
-        order = Order(work.case.id, work.attempt, dict(work.case.params))
+        order = Order(work.case.id, work.attempt, dict(work.case.params), work.limit)
         self.box.put_order(self.number + len(self.works), order)
         self.works.append(work)
 
@@ -100,24 +100,32 @@ class World:
 
     # Observation.
 
-    def lost(self, now: float) -> dict[int, float]:
-        """Ranks that were there and are gone, with the moment this was seen."""
-        for rank in self.handle.lost():
-            self._lost.setdefault(rank, now)
-        return self._lost
+    def gone(self) -> list[str]:
+        """What of the world is gone, in words, where it waits for a case; empty while all is well.
+
+        To be asked before `look`: what is gone has written all it ever will.
+        """
+        self._lost = dict(self.handle.lost())
+        gone = [f"rank {rank}" for rank in sorted(self._lost)]
+        if not gone and self.entered_at is None:
+            if self.handle.ended() is not None:
+                gone.append("its launcher")
+            if self.box.files("orders") is None:
+                gone.append("its mailbox")
+        return gone
 
     def look(self, now: float) -> View | None:
-        """What is seen of the current case; None while no rank has entered it."""
-        # In this order: a rank that is gone has written all it ever will.
-        lost = dict(self.lost(now))
+        """What is seen of the current case, after `gone`; None while no rank has entered it."""
         if not self.works:
             return None
         names = self.box.files("cases") or frozenset()
         ranks = range(self.size)
         if self.entered_at is None:
-            if not any(f"{self.number}.{rank}.in" in names for rank in ranks):
+            inside = [rank for rank in ranks if f"{self.number}.{rank}.in" in names]
+            if not inside:
                 return None
-            self.entered_at = now
+            times = [self.box.entered(self.number, rank) for rank in inside]
+            self.entered_at = min((when for when in times if when is not None), default=now)
         for rank in ranks:
             said = f"{self.number}.{rank}."
             if rank not in self._results and f"{said}result" in names:
@@ -134,9 +142,9 @@ class World:
             entered_at=self.entered_at,
             results=self._results,
             gates=self._gates,
-            lost=lost,
+            lost=self._lost,
             complete_at=self._complete_at,
-            exits=self.handle.exits() if lost else {},
+            exits=self.handle.exits() if self._lost else {},
             unreadable=self._unreadable,
         )
 

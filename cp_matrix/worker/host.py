@@ -16,6 +16,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from multiprocessing import forkserver
 from pathlib import Path
@@ -34,7 +35,8 @@ def run_launch(folder: Path) -> None:
     box = Mailbox(folder)
     try:
         failed = _launch(box)
-        ended = Ended(failed, "ranks failed") if failed else Ended()
+        now = time.monotonic()
+        ended = Ended(at=now) if failed is None else Ended(failed, "ranks failed", now)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the driver must learn that the launch is over
         from cp_matrix.worker.error_text import encodable
 
@@ -44,8 +46,8 @@ def run_launch(folder: Path) -> None:
         box.put_ended(ended)
 
 
-def _launch(box: Mailbox) -> dict[int, int]:
-    """The exit codes of the ranks that failed."""
+def _launch(box: Mailbox) -> dict[int, int] | None:
+    """The exit codes of the ranks that failed, as far as they are known; None where none did."""
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -74,10 +76,12 @@ def _launch(box: Mailbox) -> dict[int, int]:
     try:
         elastic_launch(config, main)(str(box.folder))
     except ChildFailedError as error:
-        return {rank: failure.exitcode for rank, failure in error.failures.items()}
+        # 255 is what multiprocessing says where it does not know.
+        codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
+        return {rank: code for rank, code in codes.items() if code != 255}
     finally:
         shutil.rmtree(own / "agent", ignore_errors=True)
-    return {}
+    return None
 
 
 def _meet_at_once() -> None:

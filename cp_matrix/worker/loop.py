@@ -48,6 +48,8 @@ from cp_matrix.worker.ranklog import RankLog
 from cp_matrix.worker.signals import StackDumps
 
 _PR_SET_CHILD_SUBREAPER = 36
+#: Taken before any case can put others in their place.
+_time, _perf_counter, _monotonic = time.time, time.perf_counter, time.monotonic
 _FIRST_WAIT = 0.0002
 #: Seconds between looks: at the gate other ranks are about to finish, and every rank's delay is the case's;
 #: for an order the driver may take as long as it likes.
@@ -161,7 +163,7 @@ class Rank:
 
         rank = self.communicator.rank
         log_start = self.log.size()
-        self.box.mark_entered(number, rank)
+        self.box.mark_entered(number, rank, _monotonic())
         spec = self.spec
         restoring = Restoring.of(usual=spec.isolation is Isolation.RESTORE, named=spec.reset)
         snapshot = isolation.Snapshot.take()
@@ -174,7 +176,7 @@ class Rank:
         context = Context(self.communicator, self.spec.seed)
         error: BaseException | None = None
         returned = False
-        started, clock, process = time.time(), time.perf_counter(), os.getpid()
+        started, clock, process = _time(), _perf_counter(), os.getpid()
         try:
             _refuse_unfinished(self.suite(order.params, context))
             if self.communicator.device.type == "cuda":
@@ -188,7 +190,7 @@ class Rank:
             error, returned = caught, False
         if os.getpid() != process:
             os._exit(0)  # a process that the case has forked: it must not go on as a second rank
-        seconds, ended = time.perf_counter() - clock, time.monotonic()
+        seconds, ended = _perf_counter() - clock, _monotonic()
         peak = isolation.peak_memory()
         gone: tuple[int, ...] = ()
         if error is not None:
@@ -241,7 +243,7 @@ class Rank:
             unhealthy = f"the process cannot be put back in order: {name_of(broken)}: {message_of(broken)}"
         shown_leaks = tuple(shortened(encodable(leak), LEAK_LIMIT) for leak in leaks)
         kinds = tuple(encodable(leak.kind) for leak in leaks)
-        go = not unhealthy and may_go_on(result, spec.after_failure)
+        go = not unhealthy and seconds <= order.limit and may_go_on(result, spec.after_failure)
         self.box.put_after(number, rank, After(shown_leaks, unhealthy, kinds), go=go)
 
 
