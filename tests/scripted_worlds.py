@@ -38,7 +38,7 @@ STARTS = ("ready", "bare", "ended", "silent", "lost", "SuiteError", "BadForkErro
 CASES = (
     *("pass", "fail", "fail_on_one", "crash", "crash_untold", "garbage", "forgery", "removal"),
     *("hang", "unhealthy", "teardown", "late", "between", "mismatch", "mismatch_on_one"),
-    *("overdue", "overdue_fail", "overdue_crash"),
+    *("overdue", "overdue_fail", "overdue_crash", "unlisting"),
 )
 #: In seconds of the driver's clock; far above what a script's steps take.
 LIMITS = Limits(grace=0.5, teardown=0.5, exits=0.3, writing=0.1, stop=0.5)
@@ -161,6 +161,9 @@ class ScriptedWorld:
         if act == "forgery":
             self.box.put_result(number, RankResult("another", attempt, last, True, 0.0, 0.0))
             return False
+        if act == "unlisting":
+            shutil.rmtree(self.box.folder / "orders")
+            act = "pass"
         if act == "removal":
             shutil.rmtree(self.box.folder)
             return False

@@ -125,6 +125,7 @@ def test_cases_with_different_environments_share_no_world(play: Play) -> None:
         ("between", "passed"),
         ("mismatch", "failed"),
         ("mismatch_on_one", "failed"),
+        ("unlisting", "passed"),
         ("overdue", "timeout"),
         ("overdue_fail", "timeout"),
         ("overdue_crash", "timeout"),

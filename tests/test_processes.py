@@ -232,7 +232,7 @@ def test_a_sweep_ends_adopted_orphans_without_a_mark_and_spares_earlier_children
         import os, subprocess, sys
         from cp_matrix.run import processes
         earlier = subprocess.Popen(["sleep", "600"])
-        processes.adopt_orphans()
+        processes.adopt_orphans('run-9')
         parent = subprocess.Popen([sys.executable, "-c", {ORPHAN!r}], stdout=subprocess.PIPE, env={{}})
         orphan = int(parent.stdout.readline())
         parent.wait()
@@ -243,11 +243,30 @@ def test_a_sweep_ends_adopted_orphans_without_a_mark_and_spares_earlier_children
     assert start(program).communicate()[0] == "[] False None\n"
 
 
+def test_orphans_of_earlier_children_are_spared(start: Start) -> None:
+    program = """if True:
+        import os, subprocess
+        from cp_matrix.run import processes
+        code = "read line; setsid sleep 600 & echo $!"
+        pipe = subprocess.PIPE
+        earlier = subprocess.Popen(["bash", "-c", code], stdin=pipe, stdout=pipe)
+        processes.adopt_orphans('run-9')
+        earlier.stdin.write(b"go\\n")
+        earlier.stdin.flush()
+        orphan = int(earlier.stdout.readline())
+        earlier.wait()
+        left = processes.sweep("run-9")
+        print(left, os.path.exists(f"/proc/{orphan}"))
+        os.kill(orphan, 9)
+        """
+    assert start(program).communicate()[0] == "[] True\n"
+
+
 def test_adopted_orphans_that_have_ended_are_reaped_and_own_children_are_not(start: Start) -> None:
     program = """if True:
         import os, subprocess, sys, time
         from cp_matrix.run import processes
-        processes.adopt_orphans()
+        processes.adopt_orphans('run-9')
         code = "import os; os.fork() or os._exit(0)"  # the child ends, and nobody has waited for it
         with open(os.devnull, "wb") as nowhere:
             command = [sys.executable, "-c", code]

@@ -14,7 +14,7 @@ from cp_matrix.run import processes, reaper, scratch
 def scratch_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scratch folders that go with the test, in a process that adopts nobody."""
     monkeypatch.setattr(scratch, "folder", lambda mark: tmp_path / mark)
-    monkeypatch.setattr(processes, "adopt_orphans", lambda: None)
+    monkeypatch.setattr(processes, "adopt_orphans", lambda mark: None)
 
 
 def test_a_reaper_ends_with_its_run_and_removes_its_scratch_folder() -> None:

@@ -25,6 +25,8 @@ _TRACKERS_WAIT = 3.0
 _PR_SET_CHILD_SUBREAPER = 36
 #: Children from before orphans were adopted, and those started since; None while none are adopted.
 _own: set[ProcessId] | None = None
+#: What orphans have to carry where there are foreign children, whose own children may become orphans as well.
+_needed_mark = ""
 #: Seconds between looks for zombies, and when the next one is due.
 _REAP_EVERY = 0.5
 _next_reap = 0.0
@@ -141,18 +143,20 @@ def descendants(ancestors: Iterable[ProcessId]) -> list[ProcessId]:
 
 def marked(mark: str) -> list[ProcessId]:
     """Living processes that were started with this run's mark, except the caller."""
-    needle = f"{MARK_VARIABLE}={mark}".encode()
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            environment = (entry / "environ").read_bytes()
-        except OSError:
-            continue  # gone, or another user's
-        if needle in environment.split(b"\0") and (process := identify(int(entry.name))) is not None:
-            found.append(process)
-    return found
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    found = [identify(pid) for pid in pids if pid != os.getpid() and mark in _marks(pid)]
+    return [process for process in found if process is not None]
+
+
+def _marks(pid: int) -> list[str]:
+    """The marks a process was started with; one empty one where it has no environment at all."""
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return []  # gone, or another user's
+    variable = f"{MARK_VARIABLE}=".encode()
+    found = [entry for entry in environment.split(b"\0") if entry.startswith(variable)]
+    return [entry.removeprefix(variable).decode(errors="replace") for entry in found] if environment else [""]
 
 
 def start(
@@ -170,21 +174,27 @@ def start(
         stderr=subprocess.STDOUT,
         env={**environment, PARENT_VARIABLE: str(os.getpid())},
     )
-    # Nobody has waited for it, so the number is still its own, even if it has ended.
-    if _own is not None:
-        _own.add(ProcessId.of(process.pid))
+    spare(process.pid)
     return process
 
 
-def adopt_orphans() -> None:
+def adopt_orphans(mark: str) -> None:
     """Have processes whose parent is gone become children of this one, where `adopted` finds them.
 
     A daemon that a case has started may have left its session and emptied its environment. The
-    children there are now are none of the run's and are spared.
+    children there are now are none of the run's and are spared. What they start may become an orphan too:
+    where there are any, only orphans count that carry the run's mark or have no environment at all.
     """
-    global _own  # the kernel's flag belongs to the process as well
+    global _own, _needed_mark  # the kernel's flag belongs to the process as well
     _own = {child for child, _ in _children()}
+    _needed_mark = mark if _own else ""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def spare(pid: int) -> None:
+    """Note that a child of this process is no orphan; nobody has waited for it yet."""
+    if _own is not None:
+        _own.add(ProcessId.of(pid))
 
 
 def adopted() -> list[ProcessId]:
@@ -193,11 +203,11 @@ def adopted() -> list[ProcessId]:
     for child, alive in _children() if _own is not None else ():
         if _own is None or child in _own:
             continue
-        if alive:
-            found.append(child)
-        else:
+        if not alive:
             with contextlib.suppress(ChildProcessError):  # somebody else has reaped it
                 os.waitpid(child.pid, os.WNOHANG)
+        elif not _needed_mark or _needed_mark in _marks(child.pid) or _marks(child.pid) == [""]:
+            found.append(child)
     return found
 
 

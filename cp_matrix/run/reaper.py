@@ -40,6 +40,7 @@ def start(mark: str) -> subprocess.Popen[bytes]:
             where=str(scratch.folder(mark)),
             hint="Name a folder that can be written with the variable TMPDIR.",
         ) from error
+    processes.adopt_orphans(mark)
     environment = {name: value for name, value in os.environ.items() if name != processes.MARK_VARIABLE}
     reaper = subprocess.Popen(
         [sys.executable, "-c", _PROGRAM, mark],
@@ -49,7 +50,7 @@ def start(mark: str) -> subprocess.Popen[bytes]:
         start_new_session=True,
         env=environment,
     )
-    processes.adopt_orphans()
+    processes.spare(reaper.pid)
     return reaper
 
 
