@@ -42,6 +42,8 @@ class Picture:
     shown: str
     parts: Mapping[str, Picture] | None = None
     unseen: str = ""
+    #: Whether reading the state raised; ``shown`` says what.
+    raised: bool = False
 
 
 def picture_of(read: Callable[[], object]) -> Picture:
@@ -50,7 +52,7 @@ def picture_of(read: Callable[[], object]) -> Picture:
         state = read()
     except BaseException as error:  # noqa: BLE001 - the suite's own code; that it fails is what is seen of the state
         shown = f"<{name_of(error)}: {message_of(error)}>"
-        return Picture(_digest(shown), _brief(shown))
+        return Picture(_digest(shown), _brief(shown), raised=True)
     try:
         return _Painter().picture(state, 0)
     except UnseenError as error:
