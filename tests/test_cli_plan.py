@@ -355,3 +355,19 @@ def test_ranks_that_share_a_gpu_are_refused_where_nccl_is_too_old(
     monkeypatch.setattr(probe, "probe", lambda **request: facts)
     code, _, said = run("plan", "--ranks-per-gpu", "2")
     assert (code, "ranks here load NCCL 2.28.9" in said, "nvidia-nccl-cu13>=2.30" in said) == (2, True, True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["run", "--essential"], ["plan"], ["validate"], ["report"], ["bisect", "1a"]],
+)
+def test_a_removed_working_directory_is_said(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    status = main(words)
+    said = capsys.readouterr().err
+    assert (status, "the working directory has been removed" in said) == (ExitCode.USAGE, True), said

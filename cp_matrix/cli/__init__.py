@@ -4,11 +4,12 @@ import pkgutil
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
 from cp_matrix import __version__
-from cp_matrix.errors import EXIT_CODE_MEANINGS, CpMatrixError, ExitCode
+from cp_matrix.errors import EXIT_CODE_MEANINGS, CpMatrixError, ExitCode, UsageError
 from cp_matrix.session import exit_status, streams
 
 #: What a shell reports for a process that wrote to a closed pipe (128 + SIGPIPE).
@@ -73,6 +74,11 @@ class LazyGroup(click.Group):
 @click.version_option(__version__, prog_name="cp-matrix", message="%(prog)s %(version)s")
 def cli() -> None:
     """Run matrices of distributed GPU tests: declare cases, see why each runs or not, run them."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        # Matrices, reports and what suites import are looked for from here.
+        raise UsageError("the working directory has been removed", hint="Change to another.") from None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
