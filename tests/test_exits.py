@@ -13,7 +13,7 @@ from cp_matrix.mailbox import Mailbox
 PROGRAM = """
 import multiprocessing, os, shutil, sys, threading, time
 from pathlib import Path
-from cp_matrix.mailbox import Mailbox
+from cp_matrix.mailbox import PARENT_VARIABLE, Mailbox
 from cp_matrix.worker.exits import leave_without_waiting, told_exits
 from cp_matrix.worker.parent import die_with_parent
 
@@ -21,6 +21,7 @@ def stay():
     die_with_parent()
     time.sleep(600)
 
+os.environ[PARENT_VARIABLE] = str(os.getpid())  # a child that asks only once its parent has ended ends too
 folder = Path(sys.argv[1])
 with told_exits(Mailbox(folder), 1):
     {}
