@@ -89,6 +89,7 @@ class Context:
         self.communicator = communicator
         self.seed = seed
         self.metrics: list[TensorError] = []
+        self.unchecked = ""
         self.values: dict[str, float | str] = {}
         self.phases: dict[str, float] = {}
 
@@ -151,6 +152,14 @@ class Context:
         except (TypeError, ValueError) as error:
             kind = type(value).__name__
             raise TypeError(f"what is recorded as {name!r} must be text or one number, not {kind}") from error
+
+    def no_comparison(self, reason: str) -> None:
+        """Declare that this case checks what it is about without `compare`.
+
+        Args:
+            reason: how it is checked instead, as a sentence.
+        """
+        self.unchecked = reason
 
     def compare(
         self,
