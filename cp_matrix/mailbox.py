@@ -14,7 +14,7 @@ file                  written by  says
 ``ranks/R.pid``       rank R      its process id, before anything can go wrong
 ``ranks/R.broken``    rank R      `RankError`: it cannot start (for example the suite's import)
 ``ranks/R.exit``      rank R      the call by which it ends itself, where it goes through Python
-``cases/N.R.in``      rank R      when it entered order N, on the monotonic clock
+``cases/N.R.in``      rank R      when it entered order N, on the monotonic clock, and its log's size then
 ``cases/N.R.result``  rank R      its `RankResult` of order N, before it meets any other rank
 ``cases/N.R.go``      rank R      `After`: what the case left behind; this rank can take the next order
 ``cases/N.R.halt``    rank R      the same, but it cannot: the world has to be replaced
@@ -36,7 +36,7 @@ from typing import TypeVar
 import msgspec
 
 from cp_matrix.matrix.case import Value
-from cp_matrix.record.results import RankError, RankResult
+from cp_matrix.record.results import Leak, RankError, RankResult
 
 T = TypeVar("T")
 
@@ -94,6 +94,8 @@ class WorldSpec(msgspec.Struct, frozen=True):
     #: Whether to look closer at what a case leaves behind (``worker/watch.py``).
     watch: bool = False
     after_failure: AfterFailure = AfterFailure.AUTO
+    #: The rank that has the terminal, where a person debugs one; no rank has one in a run.
+    debug_rank: int | None = None
 
     @classmethod
     def template(cls, seed: int, isolation: Isolation, after_failure: AfterFailure) -> WorldSpec:
@@ -156,10 +158,8 @@ class Ready(msgspec.Struct, frozen=True):
 class After(msgspec.Struct, frozen=True):
     """What a case left behind on one rank, and why the world cannot go on (or empty)."""
 
-    leaks: tuple[str, ...] = ()
+    leaks: tuple[Leak, ...] = ()
     unhealthy: str = ""
-    #: For each of ``leaks``, its kind.
-    kinds: tuple[str, ...] = ()
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -300,13 +300,14 @@ class Mailbox:
         """Remove the whole folder; nobody uses it any more."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def mark_entered(self, number: int, rank: int, now: float) -> None:
-        (self.folder / f"cases/{number}.{rank}.in").write_text(repr(now))
+    def mark_entered(self, number: int, rank: int, now: float, log_size: int = 0) -> None:
+        (self.folder / f"cases/{number}.{rank}.in").write_text(f"{now!r} {log_size}")
 
-    def entered(self, number: int, rank: int) -> float | None:
-        """When this rank entered order ``number``; None while it has not, or has not said when."""
+    def entered(self, number: int, rank: int) -> tuple[float, int] | None:
+        """When this rank entered order ``number``, and the bytes in its log then; None while it has not."""
         try:
-            return float((self.folder / f"cases/{number}.{rank}.in").read_text())
+            now, log_size = (self.folder / f"cases/{number}.{rank}.in").read_text().split()
+            return float(now), int(log_size)
         except (OSError, ValueError):  # not yet, or seen before it was written
             return None
 

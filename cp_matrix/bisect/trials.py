@@ -43,6 +43,8 @@ class Outcome(StrEnum):
     FAILED = "failed"
     CRASHED = "crashed"
     TIMEOUT = "timeout"
+    #: It said itself that it cannot be run.
+    SKIPPED = "skipped"
     #: A case before it did not pass, or left a world that cannot go on.
     NOT_REACHED = "not reached"
 

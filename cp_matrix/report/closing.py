@@ -7,16 +7,21 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import msgspec
+
 from cp_matrix.record.fold import RunRecord
 from cp_matrix.record.rerun import Rerun, bisect_command
-from cp_matrix.record.results import Attempt, CaseResult, RankResult, Verdict
-from cp_matrix.report.first_failure import culprit, deciding, found_later, passes_alone
+from cp_matrix.record.results import ASIDES, Attempt, CaseResult, Leak, RankResult, Verdict
+from cp_matrix.report.first_failure import culprit, deciding, found_later, inherited, passes_alone
 from cp_matrix.report.phrases import STYLES, word
 from cp_matrix.report.printable import first_line, printable
 
 #: Makes the command line that runs one case alone, from its id or hash.
 Command = Callable[[str], Sequence[str]]
 _RERUN = Rerun()
+RAISED_BESIDE = "raised where no verdict sees it, in"
+NOT_PUT_RIGHT = "left behind and NOT put right, by"
+PUT_RIGHT = "left behind and put right, by"
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,7 @@ class Concluded:
         attempt: the one that explains the result, if any was made.
         first: the record of the rank that failed first, where its error explains the attempt.
         later: what was found out after that attempt, on one line or empty.
+        inherited: what earlier cases had left in its world, one line each.
         again: the command line that runs the case alone.
         why: the command line that finds out which earlier case is to blame; empty where none is.
     """
@@ -39,6 +45,7 @@ class Concluded:
     later: str
     again: str
     why: str
+    inherited: tuple[str, ...] = ()
 
     @property
     def bad_attempts(self) -> tuple[Attempt, ...]:
@@ -56,6 +63,7 @@ class Closing:
         without_verdict: ids of cases that have none: the run was killed, or goes on.
         slowest: results of cases that ran, the slowest first.
         flaky: cases that passed only when tried again.
+        skipped: cases that said as they ran that they cannot be run here, by their reason.
         leaks: what cases left behind, by case.
         failures: cases that failed, crashed or timed out, in the order they ended.
     """
@@ -66,7 +74,8 @@ class Closing:
     without_verdict: tuple[str, ...]
     slowest: tuple[CaseResult, ...]
     flaky: tuple[Concluded, ...]
-    leaks: Mapping[str, tuple[str, ...]]
+    skipped: Counter[str]
+    leaks: Mapping[str, tuple[Leak, ...]]
     failures: tuple[Concluded, ...]
 
     @cached_property
@@ -79,29 +88,35 @@ class Closing:
         return Counter(first_line(result.reason) or "no reason was given" for result in self.not_run)
 
     @property
-    def leaks_are_kept(self) -> bool:
-        """Whether what cases left behind met the next ones."""
-        started = self.record.started
-        return started is not None and started.isolation == "off"
-
-    @property
     def line(self) -> str:
         """The last line of a run. Its format is stable::
 
             40 passed, 0 failed, 0 crashed, 0 timeout, 120 skipped, 0 not run in 12.3 s
 
-        followed, where they apply, by ``; 2 flaky`` and by ``; `` and why the run ended early. What has no
-        verdict was not run.
+        followed, where they apply, by ``; 3 of the skipped at run time``, by ``; 2 flaky``, and by ``; `` and
+        why the run ended early. What has no verdict was not run.
         """
         counts, finished = settled(self.counts), self.record.finished
         line = ", ".join(f"{counts[verdict]} {word(verdict)}" for verdict in STYLES)
         if finished is not None:
             line += f" in {finished.seconds:.1f} s"
+        if self.skipped:
+            line += f"; {self.skipped.total()} of the skipped at run time"
         if self.flaky:
             line += f"; {len(self.flaky)} flaky"
         if finished is not None and finished.reason:
             line += f"; {first_line(finished.reason)}"
         return line
+
+
+def left_behind(closing: Closing) -> dict[str, list[tuple[str, Leak]]]:
+    """What was left behind, with the case: under what is to be said of it, the worst first."""
+    found: dict[str, list[tuple[str, Leak]]] = {RAISED_BESIDE: [], NOT_PUT_RIGHT: [], PUT_RIGHT: []}
+    for case, leaks in closing.leaks.items():
+        for leak in leaks:
+            title = PUT_RIGHT if leak.put_right else NOT_PUT_RIGHT
+            found[RAISED_BESIDE if leak.kind == ASIDES else title].append((case, leak))
+    return {title: leaks for title, leaks in found.items() if leaks}
 
 
 def settled(counts: Counter[Verdict | None]) -> Counter[Verdict]:
@@ -112,7 +127,11 @@ def settled(counts: Counter[Verdict | None]) -> Counter[Verdict]:
 
 
 def concluded(
-    result: CaseResult, attempts: Sequence[Attempt], command: Command = _RERUN, folder: Path | None = None
+    result: CaseResult,
+    attempts: Sequence[Attempt],
+    command: Command = _RERUN,
+    folder: Path | None = None,
+    record: RunRecord | None = None,
 ) -> Concluded:
     """What is told of one case; see `close` for ``command`` and ``folder``."""
     attempt = deciding(result, attempts)
@@ -126,6 +145,7 @@ def concluded(
         "" if attempt is None else found_later(result, attempt),
         shlex.join(command(name)),
         bisect_command(name, folder) if passes_alone(result, attempts) else "",
+        () if record is None else inherited(record, attempt),
     )
 
 
@@ -142,16 +162,10 @@ def close(record: RunRecord, command: Command = _RERUN, folder: Path | None = No
         counts = by_test.setdefault((planned.case.matrix, planned.case.group), Counter())
         result = results.get(planned.case.id)
         counts[Verdict.SKIPPED if planned.skip is not None else result.verdict if result else None] += 1
-    leaks = {
-        case: dict.fromkeys(
-            leak for attempt in record.attempts_of(case) for rank in attempt.ranks for leak in rank.leaks
-        )
-        for case in dict.fromkeys([*record.attempts, *results])
-    }
-    ran = [result for result in results.values() if result.verdict is not Verdict.NOT_RUN]
+    ran = [one for one in results.values() if one.verdict not in (Verdict.NOT_RUN, Verdict.SKIPPED)]
 
     def told(chosen: Iterable[CaseResult]) -> tuple[Concluded, ...]:
-        return tuple(concluded(one, record.attempts_of(one.case), command, folder) for one in chosen)
+        return tuple(concluded(one, record.attempts_of(one.case), command, folder, record) for one in chosen)
 
     return Closing(
         record=record,
@@ -160,6 +174,21 @@ def close(record: RunRecord, command: Command = _RERUN, folder: Path | None = No
         without_verdict=tuple(case.id for case in record.plan.runnable if case.id not in results),
         slowest=tuple(sorted((one for one in ran if one.seconds > 0), key=lambda one: -one.seconds)),
         flaky=told(result for result in ran if result.flaky),
-        leaks={case: tuple(found) for case, found in leaks.items() if found},
+        skipped=Counter(first_line(one.reason) for one in results.values() if one.verdict is Verdict.SKIPPED),
+        leaks=_leaks(record),
         failures=told(result for result in ran if result.verdict.is_bad),
     )
+
+
+def _leaks(record: RunRecord) -> dict[str, tuple[Leak, ...]]:
+    """What was left behind, by the case that it stems from; a world that this spoiled is no better off."""
+    found: dict[str, dict[Leak, None]] = {}
+    for case in dict.fromkeys([*record.attempts, *record.results]):
+        for rank in (rank for attempt in record.attempts_of(case) for rank in attempt.ranks):
+            for leak in rank.leaks:
+                own = msgspec.structs.replace(leak, origin="")
+                found.setdefault(leak.origin or case, {})[own] = None
+            if rank.unhealthy:
+                text = f"{rank.unhealthy}; its world was replaced"
+                found.setdefault(case, {})[Leak("world", text)] = None
+    return {case: tuple(leaks) for case, leaks in found.items()}

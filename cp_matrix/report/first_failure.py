@@ -2,8 +2,12 @@
 
 from collections.abc import Sequence
 
+from cp_matrix.record.fold import RunRecord
 from cp_matrix.record.results import Attempt, CaseResult, RankResult, Verdict
 from cp_matrix.report.printable import first_line
+
+#: How much of what earlier cases left behind is repeated at a failure.
+MOST_INHERITED = 6
 
 
 def deciding(result: CaseResult, attempts: Sequence[Attempt]) -> Attempt | None:
@@ -23,12 +27,42 @@ def culprit(attempt: Attempt) -> RankResult | None:
     return next((record for record in named if record.error is not None), None)
 
 
+def consequence(record: RankResult) -> str:
+    """``, in consequence of losing rank 1`` where a failure is known to be that, or empty."""
+    if not record.peers_gone:
+        return ""
+    numbers = ", ".join(map(str, record.peers_gone))
+    return f", in consequence of losing rank{'s' * (len(record.peers_gone) > 1)} {numbers}"
+
+
 def untold_exits(attempt: Attempt) -> dict[int, str]:
     """How lost ranks ended, without the one whose end is the attempt's ``reason`` already."""
     told = attempt.exits.get(attempt.rank) if attempt.rank is not None else None
     if told is None or told not in attempt.reason or culprit(attempt) is not None:
         return attempt.exits
     return {rank: how for rank, how in attempt.exits.items() if rank != attempt.rank}
+
+
+def inherited(record: RunRecord, attempt: Attempt | None) -> tuple[str, ...]:
+    """What an attempt met in its process that was not in order, latest first: ``CASE: what it left behind``.
+
+    Left by cases that its world had run before and not put right, or raised beside it. Of what other cases
+    left, at most `MOST_INHERITED` things are told.
+    """
+    if attempt is None:
+        return ()
+    found: dict[str, None] = {}
+    for earlier in (attempt, *reversed(record.left.get(attempt.world, []))):
+        own = earlier is attempt
+        if earlier.position >= attempt.position and not own:
+            continue
+        for rank in earlier.ranks:
+            for leak in rank.leaks:
+                if not leak.put_right and (not own or leak.origin):
+                    found[f"{leak.origin or earlier.case}: {leak.text}"] = None
+        if len(found) > MOST_INHERITED:
+            break
+    return tuple(found)[:MOST_INHERITED]
 
 
 def found_later(result: CaseResult, attempt: Attempt) -> str:

@@ -22,6 +22,7 @@ from cp_matrix.record.consumer import Consumer
 from cp_matrix.record.fold import RunRecord
 from cp_matrix.record.reading import environment_as_text
 from cp_matrix.record.results import CaseResult, Verdict
+from cp_matrix.report.first_failure import deciding, inherited
 from cp_matrix.report.testcase import (
     FAILED_LIMIT,
     Rendered,
@@ -144,7 +145,8 @@ class JUnitWriter(Consumer):
         if result is None:
             return pending(case, attempts, why)
         limit = FAILED_LIMIT if self._size < SIZE_BUDGET else FRUGAL_LIMIT
-        return settled(case, result, attempts, self.folder, failed_limit=limit)
+        met = inherited(self.record, deciding(result, attempts)) if result.verdict.is_bad else ()
+        return settled(case, result, attempts, self.folder, failed_limit=limit, met=met)
 
     def _document(self) -> Iterator[bytes | bytearray]:
         suites = self._suites or ()

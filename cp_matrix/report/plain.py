@@ -95,7 +95,7 @@ class PlainConsole(Consumer):
         result, record = event.result, self._record
         verdict = f"{word(result.verdict).upper():<7}"
         line = f"{self._counter()} {verdict} {printable(result.case)} {duration(result.seconds)}"
-        if result.verdict.is_bad:
+        if result.verdict.is_bad or result.verdict is Verdict.SKIPPED:
             line += f": {why(result, record.attempts.get(result.case, []))}"
         elif result.flaky:
             line += " (flaky)"

@@ -11,7 +11,7 @@ from cp_matrix.record import events
 from cp_matrix.record.consumer import Consumer
 from cp_matrix.record.fold import RunRecord
 from cp_matrix.record.results import Verdict
-from cp_matrix.report.closing import Closing, Command, Concluded, close
+from cp_matrix.report.closing import Closing, Command, Concluded, close, left_behind
 from cp_matrix.report.details import details
 from cp_matrix.report.phrases import headline
 from cp_matrix.report.text import cap, one_line
@@ -60,10 +60,7 @@ def render(closing: Closing, folder: Path) -> str:
         _table(("test", *map(column, COLUMNS)), rows),
         *_failures(closing, folder),
         *_listed("Flaky", map(_flaky, closing.flaky)),
-        *_listed(
-            "Left behind",
-            (f"{_code(case)}: {_plain('; '.join(leaks))}" for case, leaks in closing.leaks.items()),
-        ),
+        *_left(closing),
         *_skips(closing),
         *_slowest(closing),
         *_listed("Notices", (one_line(notice, 500) for notice in closing.record.notices)),
@@ -120,7 +117,7 @@ def _failure(one: Concluded, folder: Path) -> Iterator[str]:
     tries = f"attempt {attempt.number} of {len(one.attempts)}"
     where = f"World {_plain(attempt.world)}, {tries}, {attempt.seconds:.2f} s."
     yield _code(headline(attempt)) + "\n" + where
-    yield _fenced(details(attempt, folder, TRACEBACK_LIMIT))
+    yield _fenced(details(attempt, folder, TRACEBACK_LIMIT, one.inherited))
     if one.why:
         yield "It passes alone: an earlier case of its world left something behind."
     yield _fenced("\n".join(filter(None, (one.again, one.why))), "sh")
@@ -131,10 +128,23 @@ def _flaky(one: Concluded) -> str:
     return f"{_code(one.result.case)} passed on attempt {len(one.attempts)}{why}"
 
 
+def _left(closing: Closing) -> Iterator[str]:
+    for title, leaks in left_behind(closing).items():
+        by_case: dict[str, list[str]] = {}
+        for case, leak in leaks:
+            by_case.setdefault(case, []).append(leak.text)
+        lines = (f"{_code(case)}: {_plain('; '.join(texts))}" for case, texts in by_case.items())
+        yield from _listed(f"{title[0].upper()}{title[1:]} {len(by_case)}", lines)
+
+
 def _skips(closing: Closing) -> Iterator[str]:
-    reasons = closing.record.plan.reasons.most_common()
+    for title, counts in (("Skipped", closing.record.plan.reasons), ("Skipped at run time", closing.skipped)):
+        yield from _reasons(title, counts.most_common())
+
+
+def _reasons(title: str, reasons: Sequence[tuple[str, int]]) -> Iterator[str]:
     if reasons:
-        yield "## Skipped"
+        yield f"## {title}"
         yield _table(
             ("cases", "reason"),
             ((str(count), _plain(reason)) for reason, count in reasons[: 3 * LIST_LENGTH]),

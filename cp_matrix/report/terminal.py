@@ -2,13 +2,14 @@
 
 import textwrap
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from rich.cells import cell_len
 from rich.text import Text
 
-from cp_matrix.report.closing import Closing, Concluded, settled
+from cp_matrix.record.results import Leak
+from cp_matrix.report.closing import Closing, Concluded, left_behind, settled
 from cp_matrix.report.failure import failure
 from cp_matrix.report.phrases import STYLES, duration, headline, several, why, word
 from cp_matrix.report.printable import cut_end, cut_middle, first_line, pad, printable
@@ -36,10 +37,11 @@ def lines_of(closing: Closing, *, folder: Path | None = None, width: int | None 
     sections = [
         _tests(closing, width),
         _reasons("skipped because", closing.record.plan.reasons, "cp-matrix plan", width),
+        _reasons("skipped at run time because", closing.skipped, "see junit.xml", width),
         _reasons("not run because", closing.not_run_reasons, "see junit.xml", width),
         _slowest(closing, width),
         _flaky(closing, width),
-        _leaks(closing, width),
+        *_leaks(closing, width),
         *_failures(closing, folder, width),
         [*place, *_sum(closing, width)],
     ]
@@ -116,17 +118,18 @@ def _flaky(closing: Closing, width: int | None) -> list[Text]:
     return lines + _more(len(flaky) - FLAKY)
 
 
-def _leaks(closing: Closing, width: int | None) -> list[Text]:
-    if not closing.leaks:
-        return []
+def _leaks(closing: Closing, width: int | None) -> Iterator[list[Text]]:
+    for title, leaks in left_behind(closing).items():
+        yield _left(f"{title} {several(len({case for case, _ in leaks}), 'case')}", leaks, width)
+
+
+def _left(title: str, leaks: Iterable[tuple[str, Leak]], width: int | None) -> list[Text]:
     cases: defaultdict[str, dict[str, None]] = defaultdict(dict)
-    for case, leaks in closing.leaks.items():
-        for leak in leaks:
-            cases[first_line(leak)][case] = None
-    then = "kept" if closing.leaks_are_kept else "put right where that can be"
-    lines = [_title(f"left behind by {several(len(closing.leaks), 'case')}, and {then}")]
-    for leak, left in sorted(cases.items(), key=lambda item: -len(item[1]))[:LEAKS]:
-        lines += _rows([(f"{len(left):>7}", leak)], width, cut_end)
+    for case, leak in leaks:
+        cases[first_line(leak.text)][case] = None
+    lines = [_title(title)]
+    for text, left in sorted(cases.items(), key=lambda item: -len(item[1]))[:LEAKS]:
+        lines += _wrapped(f"{len(left):>7}", printable(text, REASON_LIMIT), width)
         first = printable(next(iter(left)))
         by = "by" if len(left) == 1 else "first by"
         lines.append(Text(f"         {by} {cut_middle(first, _less(width, 10 + len(by)))}", style="dim"))

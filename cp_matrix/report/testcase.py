@@ -96,11 +96,12 @@ def settled(
     folder: Path,
     *,
     failed_limit: int = FAILED_LIMIT,
+    met: Sequence[str] = (),
 ) -> Rendered:
     """A case with its verdict, earlier attempts as flaky or rerun elements.
 
     Logs are read from the run's ``folder``. Text nodes are at most `PASSED_LIMIT` or
-    ``failed_limit`` bytes long.
+    ``failed_limit`` bytes long. ``met`` is what earlier cases had left in its world.
     """
     verdict = result.verdict
     limit = failed_limit if verdict.is_bad else min(PASSED_LIMIT, failed_limit)
@@ -113,7 +114,7 @@ def settled(
     if verdict is Verdict.SKIPPED:
         base.add_skipped_info(message=one_line(result.reason or "skipped", details.LINE_LIMIT))
     elif verdict.is_bad:
-        message, text, kind = _problem(result, decisive, folder, limit)
+        message, text, kind = _problem(result, decisive, folder, limit, met)
         if verdict is Verdict.FAILED:
             base.add_failure_info(message=message, output=text, failure_type=kind)
         else:
@@ -138,7 +139,9 @@ def _finish(base: junit_xml.TestCase, seconds: float, extra: Sequence[ElementTre
     return ElementTree.tostring(element, encoding="unicode").encode() + b"\n"
 
 
-def _problem(result: CaseResult, attempt: Attempt | None, folder: Path, limit: int) -> tuple[str, str, str]:
+def _problem(
+    result: CaseResult, attempt: Attempt | None, folder: Path, limit: int, met: Sequence[str]
+) -> tuple[str, str, str]:
     """Message, text and type of a failure or error; the failing rank's error line comes first."""
     if attempt is None:
         reason = result.reason or result.verdict.value
@@ -150,7 +153,7 @@ def _problem(result: CaseResult, attempt: Attempt | None, folder: Path, limit: i
     later = one_line(found_later(result, attempt), details.LINE_LIMIT)
     if later and later not in line:
         line = f"{line}; {later}"
-    return line, details.details(attempt, folder, limit), _type(attempt, result.verdict)
+    return line, details.details(attempt, folder, limit, met), _type(attempt, result.verdict)
 
 
 def _type(attempt: Attempt | None, outcome: Verdict) -> str:

@@ -321,8 +321,7 @@ class Fleet:
     def _close_case(self, world: World, judgement: policy.Judgement, view: policy.View, now: float) -> None:
         work, attempt = world.close_case(judgement, view)
         if judgement.replace:
-            unhealthy = next((result.unhealthy for result in attempt.ranks if result.unhealthy), "")
-            why = f"{judgement.replace}: {unhealthy}" if unhealthy else judgement.replace
+            why = policy.why_replaced(work.case.id, judgement, attempt.ranks)
             # First of all what it had not begun goes back, so that a retry comes before that.
             if world.phase is not Phase.ENDING:
                 self._end(world, why, now)

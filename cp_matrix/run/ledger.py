@@ -74,7 +74,7 @@ class Ledger:
             InternalError: they do not add up to the number expanded.
         """
         counts = Counter(result.verdict for result in self.results.values())
-        counts[Verdict.SKIPPED] = len(self._plan.cases) - len(self._plan.runnable)
+        counts[Verdict.SKIPPED] += len(self._plan.cases) - len(self._plan.runnable)
         if counts.total() != len(self._plan.cases):
             raise InternalError(
                 f"{len(self._plan.cases)} cases were expanded, but {counts.total()} have a verdict"

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -81,8 +81,13 @@ def judge(view: View, limits: Limits, limit: float) -> Judgement | None:
         (result for result in view.results.values() if not result.ok),
         key=lambda result: (result.ended, result.rank),
     )
+    skips = sorted(
+        (result for result in view.results.values() if result.skip is not None),
+        key=lambda result: (result.ended, result.rank),
+    )
     if not missing:
-        return _complete(view, limits, failed, limit)
+        judgement = _complete(view, limits, failed, limit)
+        return _with_skips(judgement, view, skips) if judgement is not None and skips else judgement
     if view.unreadable:
         rank = min(view.unreadable)
         return Judgement(Verdict.CRASHED, f"rank {rank}: {view.unreadable[rank]}", rank, (), SPOILED)
@@ -102,11 +107,15 @@ def judge(view: View, limits: Limits, limit: float) -> Judgement | None:
     if failed:
         if (lost_inside and by_itself) or view.now - failed[0].ended >= limits.grace:
             inside = tuple(rank for rank in missing if rank not in view.lost)
-            line = _failure_line(failed[0])
+            line = "; ".join(filter(None, (_failure_line(failed[0]), _said(skips))))
             return Judgement(
                 Verdict.FAILED, line, failed[0].rank, inside, "a rank failed and others are stuck"
             )
         return None
+    if skips and skips[0].ended <= deadline and view.now - skips[0].ended >= limits.grace:
+        inside = tuple(rank for rank in missing if rank not in view.lost)
+        reason = f"{_said(skips)}; {_ranks(missing)} did not, and {_is(missing)} still inside"
+        return Judgement(Verdict.FAILED, reason, skips[0].rank, inside, "only some ranks skipped a case")
     return _timeout(view, missing, limit) if view.now >= deadline + limits.writing else None
 
 
@@ -145,6 +154,20 @@ def _complete(view: View, limits: Limits, failed: Sequence[RankResult], limit: f
     return Judgement(outcome, reason, rank, replace=why)
 
 
+def _with_skips(judgement: Judgement, view: View, skips: Sequence[RankResult]) -> Judgement:
+    """What has become of a case that some ranks skip: it is skipped where all do, and failed otherwise."""
+    if judgement.outcome is Verdict.TIMEOUT:
+        return judgement
+    if judgement.outcome is Verdict.FAILED:
+        return replace(judgement, reason=f"{judgement.reason}; {_said(skips)}")
+    ran = [rank for rank in sorted(view.results) if view.results[rank].skip is None]
+    if not ran:
+        return replace(judgement, outcome=Verdict.SKIPPED, reason=_said(skips, everywhere=True))
+    why = "only some ranks skipped a case"
+    reason = f"{_said(skips)}; {_ranks(ran)} ran it and passed"
+    return Judgement(Verdict.FAILED, reason, skips[0].rank, replace=why)
+
+
 def _crashed(
     view: View, limits: Limits, missing: Sequence[int], lost_inside: Mapping[int, float]
 ) -> Judgement | None:
@@ -162,12 +185,38 @@ def _crashed(
     return Judgement(Verdict.CRASHED, reason, first, inside, "a rank was lost")
 
 
+def why_replaced(case: str, judgement: Judgement, ranks: Sequence[RankResult]) -> str:
+    """Why a world is ended after a case: which one it was, and what it did to which ranks."""
+    spoiled: dict[str, list[int]] = {}
+    for one in ranks:
+        if one.unhealthy:
+            spoiled.setdefault(one.unhealthy, []).append(one.rank)
+    what = "; ".join(f"on {_ranks(where)} {why}" for why, where in spoiled.items())
+    return f"{judgement.replace}: {case}{': ' if what else ''}{what}"
+
+
 def _failure_line(result: RankResult) -> str:
     if result.error is None:
         return f"rank {result.rank} failed"
     first_line = result.error.message.strip().splitlines()
     message = f": {first_line[0]}" if first_line else ""
     return f"rank {result.rank}: {result.error.type}{message}"
+
+
+def _said(skips: Sequence[RankResult], *, everywhere: bool = False) -> str:
+    """Who skipped the case, and why; only why where all ranks say the same."""
+    reasons: dict[str, list[int]] = {}
+    for one in sorted(skips, key=lambda one: one.rank):
+        reasons.setdefault(one.skip or "", []).append(one.rank)
+    if everywhere:
+        if len(reasons) == 1:
+            return next(iter(reasons))
+        return "; ".join(f"{_ranks(ranks)}: {why}" for why, ranks in reasons.items())
+    return "; ".join(f"{_ranks(ranks)} skipped it ({why})" for why, ranks in reasons.items())
+
+
+def _is(ranks: Sequence[int]) -> str:
+    return "is" if len(ranks) == 1 else "are"
 
 
 def _ranks(ranks: Sequence[int]) -> str:
@@ -204,6 +253,10 @@ def conclude(case: str, digest: str, attempts: Sequence[Attempt]) -> CaseResult:
     """The one verdict of a case from all its attempts: the last one's, except for a confirmed failure."""
     first, last = attempts[0], attempts[-1]
     seconds = sum(attempt.seconds for attempt in attempts)
+    if last.outcome is Verdict.SKIPPED and len(attempts) > 1:
+        # What was seen of it counts: that it skips itself later is no pass.
+        reason = f"{first.reason}; tried again it was skipped: {last.reason}"
+        return CaseResult(case, digest, first.outcome, reason, False, seconds, tuple(attempts))
     if first.outcome is Verdict.FAILED and len(attempts) > 1:
         alone = (
             "passes alone: state left by an earlier case"

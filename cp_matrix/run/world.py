@@ -12,6 +12,7 @@ from cp_matrix.mailbox import After, Mailbox, Order, UnreadableMessageError, Wor
 from cp_matrix.record.results import Attempt, RankResult
 from cp_matrix.run.fatal_report import fatal_report
 from cp_matrix.run.handle import Handle
+from cp_matrix.run.last_words import last_words, told_first
 from cp_matrix.run.policy import Judgement, View
 from cp_matrix.run.queue import Batch, Work
 
@@ -125,7 +126,7 @@ class World:
             if not inside:
                 return None
             times = [self.box.entered(self.number, rank) for rank in inside]
-            self.entered_at = min((when for when in times if when is not None), default=now)
+            self.entered_at = min((when[0] for when in times if when is not None), default=now)
         for rank in ranks:
             said = f"{self.number}.{rank}."
             if rank not in self._results and f"{said}result" in names:
@@ -196,6 +197,8 @@ class World:
         seconds = max((result.seconds for result in results), default=view.now - view.entered_at)
         if len(results) < self.size:
             seconds = max(seconds, view.now - view.entered_at)
+        words = self._last_words()
+        rank, reason = told_first(judgement, view.exits, words)
         attempt = Attempt(
             case=work.case.id,
             number=work.attempt,
@@ -203,11 +206,12 @@ class World:
             outcome=judgement.outcome,
             started=self.case_started or 0.0,
             seconds=seconds,
-            reason=judgement.reason,
-            rank=judgement.rank,
+            reason=reason,
+            rank=rank,
             ranks=tuple(results),
             stacks={rank: self._stacks(rank) for rank in judgement.inside},
             fatal_reports=self._fatal_reports(),
+            last_words=words,
             exits={rank: how for rank, how in view.exits.items() if rank in view.lost},
             logs={rank: f"{self.spec.logs_relative}/rank{rank}.log" for rank in range(self.size)},
             position=self.number,
@@ -226,12 +230,19 @@ class World:
             after = self.box.after(self.number, result.rank)
         if after is None:
             return result
-        return msgspec.structs.replace(
-            result, leaks=after.leaks, unhealthy=after.unhealthy, leak_kinds=after.kinds
-        )
+        return msgspec.structs.replace(result, leaks=after.leaks, unhealthy=after.unhealthy)
 
     def _fatal_reports(self) -> dict[int, str]:
-        logs = Path(self.spec.logs)
-        lost = [rank for rank in self._lost if rank not in self._results]
-        said = {rank: fatal_report(logs / f"rank{rank}.log") for rank in sorted(lost)}
+        said = {rank: fatal_report(self._log(rank)) for rank in self._lost_inside()}
         return {rank: words for rank, words in said.items() if words}
+
+    def _last_words(self) -> dict[int, tuple[str, ...]]:
+        entered = {rank: self.box.entered(self.number, rank) for rank in self._lost_inside()}
+        said = {rank: last_words(self._log(rank), at[1]) for rank, at in entered.items() if at is not None}
+        return {rank: words for rank, words in said.items() if words}
+
+    def _lost_inside(self) -> list[int]:
+        return sorted(rank for rank in self._lost if rank not in self._results)
+
+    def _log(self, rank: int) -> Path:
+        return Path(self.spec.logs) / f"rank{rank}.log"

@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,8 @@ from cp_matrix.mailbox import (
     Ready,
     WorldSpec,
 )
-from cp_matrix.record.results import LogSpan, RankResult
+from cp_matrix.record.results import Leak, LogSpan, RankResult
+from cp_matrix.worker.asides import Asides
 from cp_matrix.worker.error_text import (
     LEAK_LIMIT,
     encodable,
@@ -41,11 +43,13 @@ from cp_matrix.worker.error_text import (
     traceback_of,
 )
 from cp_matrix.worker.exits import leave_without_waiting, told_exits
-from cp_matrix.worker.leaks import RANDOM_NUMBERS, Leak, Restoring
+from cp_matrix.worker.leaks import RANDOM_NUMBERS, STREAMS, Restoring
 from cp_matrix.worker.parent import die_with_parent
 from cp_matrix.worker.peers import peers_gone
 from cp_matrix.worker.ranklog import RankLog
 from cp_matrix.worker.signals import StackDumps
+from cp_matrix.worker.skips import skip_reason
+from cp_matrix.worker.terminal import no_terminal
 
 _PR_SET_CHILD_SUBREAPER = 36
 #: Taken before any case can put others in their place.
@@ -104,6 +108,13 @@ def _waits(longest: float) -> Iterator[None]:
         yield
 
 
+@dataclass
+class Place:
+    """Where a rank is: the id of its case, or of its last one; empty before the first."""
+
+    case: str = ""
+
+
 class Rank:
     """One rank of one world, after it has joined its process group."""
 
@@ -115,6 +126,7 @@ class Rank:
         communicator: Any,
         suite: CaseFunction,
         dumps: StackDumps | None = None,
+        place: Place | None = None,
     ) -> None:
         self.box = box
         self.spec = spec
@@ -122,9 +134,15 @@ class Rank:
         self.communicator = communicator
         self.suite = suite
         self.dumps = dumps
+        self.place = place or Place()
+        self.asides = Asides(lambda: self.place.case)
 
     def serve(self) -> None:
         """Take orders until told to stop. Does not return while the world waits to be replaced."""
+        with self.asides.noted():
+            self._serve()
+
+    def _serve(self) -> None:
         number = 0
         while True:
             order = self._next_order(number)
@@ -162,8 +180,9 @@ class Rank:
         from cp_matrix.worker.watch import Watch
 
         rank = self.communicator.rank
+        self.place.case = order.case
         log_start = self.log.size()
-        self.box.mark_entered(number, rank, _monotonic())
+        self.box.mark_entered(number, rank, _monotonic(), log_start)
         spec = self.spec
         restoring = Restoring.of(usual=spec.isolation is Isolation.RESTORE, named=spec.reset)
         snapshot = isolation.Snapshot.take()
@@ -173,8 +192,10 @@ class Rank:
         else:
             isolation.reset_peak()
         watch = Watch.take(spec.suite) if spec.watch else None
+        sockets = isolation.sockets() if self.communicator.backend == "gloo" else frozenset()
         context = Context(self.communicator, self.spec.seed)
         error: BaseException | None = None
+        skip: str | None = None
         returned = False
         started, clock, process = _time(), _perf_counter(), os.getpid()
         try:
@@ -192,6 +213,10 @@ class Rank:
             os._exit(0)  # a process that the case has forked: it must not go on as a second rank
         seconds, ended = _perf_counter() - clock, _monotonic()
         peak = isolation.peak_memory()
+        self.log.flush()
+        streams = self.log.attach()
+        if error is not None and (skip := skip_reason(error)) is not None:
+            error = _mismatch(context)  # what was compared before it was
         gone: tuple[int, ...] = ()
         if error is not None:
             if not returned:
@@ -209,6 +234,7 @@ class Rank:
             ended=ended,
             returned=returned,
             peers_gone=gone,
+            skip=skip if error is None else None,
         )
         try:
             result = _with_figures(result, context, error, peak)
@@ -224,27 +250,44 @@ class Rank:
                 values={},
                 phases={},
                 returned=False,
+                skip=None,
             )
             self.box.put_result(number, result)
-        self.log.attach()
         del error, context
         unhealthy = isolation.reset_suite(spec.suite, restoring)
-        leaks: list[Leak] = []
+        leaks = [Leak(STREAMS, what, put_right=True) for what in streams]
         try:
             leaks += snapshot.restore(self.communicator.group_names() - groups_before, restoring)
             if self.dumps is not None:
                 self.dumps.arm()
             unhealthy = unhealthy or snapshot.unhealthy()
+            # Those to a peer that is gone close by themselves.
+            if sockets - isolation.sockets() and not peers_gone(self.box, rank, spec.world_size):
+                unhealthy = unhealthy or "the case closed connections that it had not opened"
             isolation.collect()
             if watch is not None:
                 leaks += watch.compare(restoring)
         except Exception as broken:  # noqa: BLE001 - a case may have put anything in the place of what is looked at
             self.log.write(traceback_of(broken))
             unhealthy = f"the process cannot be put back in order: {name_of(broken)}: {message_of(broken)}"
-        shown_leaks = tuple(shortened(encodable(leak), LEAK_LIMIT) for leak in leaks)
-        kinds = tuple(encodable(leak.kind) for leak in leaks)
+        self.asides.adopt(order.case)
+        told = tuple(map(_storable, [*self.asides.take(), *leaks]))
         go = not unhealthy and seconds <= order.limit and may_go_on(result, spec.after_failure)
-        self.box.put_after(number, rank, After(shown_leaks, unhealthy, kinds), go=go)
+        self.box.put_after(number, rank, After(told, unhealthy), go=go)
+
+
+def _storable(leak: Leak) -> Leak:
+    text = shortened(encodable(leak.text), LEAK_LIMIT)
+    return msgspec.structs.replace(leak, kind=encodable(leak.kind), text=text)
+
+
+def _mismatch(context: Any) -> BaseException | None:
+    """What `Context.raise_for_mismatch` raises, or None."""
+    try:
+        context.raise_for_mismatch()
+    except Exception as error:  # noqa: BLE001 - the case may have put anything into the context
+        return error.with_traceback(None)
+    return None
 
 
 def may_go_on(result: RankResult, after_failure: AfterFailure) -> bool:
@@ -295,14 +338,15 @@ def main(folder: str) -> None:
     rank = int(os.environ["RANK"])
     log = RankLog(Path(spec.logs) / f"rank{rank}.log", f"{spec.logs_relative}/rank{rank}.log")
     box.put_pid(rank)
+    place = Place()
     with box.stacks_path(rank).open("w") as stacks:
         dumps = StackDumps(stacks, log.descriptor)
         os.environ.update(spec.environment)
         if spec.isolation is Isolation.OFF:
             os.environ["CP_MATRIX_KEEP_STATE"] = "1"  # for suites that put things back by themselves
         _set_import_path(spec.import_path)
-        with told_exits(box, rank):
-            _serve(box, spec, rank, log, dumps, inherited_torch)
+        with told_exits(box, rank), no_terminal(rank, spec.debug_rank, lambda: place.case):
+            _serve(box, spec, rank, log, dumps, place, inherited_torch)
         log.flush()
         leave_without_waiting()
 
@@ -315,7 +359,13 @@ def _set_import_path(first: tuple[str, ...]) -> None:
 
 
 def _serve(
-    box: Mailbox, spec: WorldSpec, rank: int, log: RankLog, dumps: StackDumps, inherited_torch: bool
+    box: Mailbox,
+    spec: WorldSpec,
+    rank: int,
+    log: RankLog,
+    dumps: StackDumps,
+    place: Place,
+    inherited_torch: bool,
 ) -> None:
     try:
         communicator, suite, ready = _start(box, spec, rank, inherited_torch)
@@ -327,7 +377,7 @@ def _serve(
     gc.collect()
     gc.freeze()
     box.put_ready(rank, ready)
-    Rank(box, spec, log, communicator, suite, dumps).serve()
+    Rank(box, spec, log, communicator, suite, dumps, place).serve()
 
 
 def _start(

@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from cp_matrix.worker.leaks import MEMORY, RANDOM_NUMBERS, Leak, Restoring
+from cp_matrix.record.results import Leak
+from cp_matrix.worker.leaks import MEMORY, RANDOM_NUMBERS, Restoring
 from cp_matrix.worker.picture import Picture, picture_of
 
 #: Bytes more that a process may hold after a case without a word: allocators round up and libraries load.
