@@ -101,9 +101,58 @@ def test_a_case_that_passes_alone_comes_with_the_command_that_finds_out_why() ->
     assert lines[-1] == f"   why   cp-matrix bisect --run reports/x '{CASE.id}'"
 
 
-def test_a_long_message_is_cut_and_says_so() -> None:
+def test_a_long_message_keeps_its_head_and_its_tail_and_says_so() -> None:
     lines = told([FakeRun.failed(CASE.id, message="\n".join(f"line {n}" for n in range(50)))])
-    assert ("     … 43 more lines" in lines, "     line 49" in lines) == (True, False)
+    first = lines.index("     line 1")
+    assert lines[first : first + 7] == [
+        *(f"     line {n}" for n in range(1, 5)),
+        "     … 43 more lines …",
+        *(f"     line {n}" for n in (48, 49)),
+    ]
+
+
+def test_the_innermost_cause_comes_first_and_what_came_of_it_below_its_frames() -> None:
+    error = RankError("KeyError", "'x'", TRACEBACK, ("note: of the table", "raised from it: ValueError: bad"))
+    rank = RankResult(CASE.id, 1, 0, False, 0.0, 0.1, error)
+    lines = told([FakeRun.attempt(CASE.id, Verdict.FAILED, rank=0, ranks=(rank,))])
+    chain = lines.index("   note: of the table")
+    assert (lines[1], lines[chain + 1], chain > lines.index("       raise ToleranceError(text)")) == (
+        "   rank 0: KeyError: 'x'",
+        "   raised from it: ValueError: bad",
+        True,
+    )
+
+
+def crashed(reason: str, *words: str) -> Attempt:
+    reset = RankError("RuntimeError", "Connection reset by peer", "")
+    peer = RankResult(CASE.id, 1, 0, False, 0.0, 0.1, reset, peers_gone=(1,))
+    attempt = FakeRun.attempt(CASE.id, Verdict.CRASHED, rank=1, ranks=(peer,), reason=reason)
+    return msgspec.structs.replace(attempt, last_words={1: words}, exits={1: "SIGABRT"})
+
+
+def test_last_words_come_first_and_a_peers_error_is_marked_as_their_consequence() -> None:
+    reason = "rank 1: Assertion `a` failed (its last words; rank 1 was lost: SIGABRT)"
+    lines = told([crashed(reason, "Assertion `a` failed")], Verdict.CRASHED)
+    assert lines[1:3] == [
+        f"   {reason}",
+        "   rank 0, in consequence of losing rank 1: RuntimeError: Connection reset by peer",
+    ]
+
+
+def test_of_last_words_what_the_first_line_has_not_is_shown() -> None:
+    reason = "rank 1: Assertion `a` failed (its last words; rank 1 was lost: SIGABRT)"
+    lines = told([crashed(reason, "step 3", "Assertion `a` failed")], Verdict.CRASHED)
+    assert lines[2:4] == ["   the last lines of rank 1:", "     step 3"]
+
+
+def test_a_rank_that_skipped_a_case_which_failed_elsewhere_is_named() -> None:
+    error = RankError("ValueError", "bad", TRACEBACK)
+    ranks = (
+        RankResult(CASE.id, 1, 0, True, 0.0, 0.1, skip="no FP8"),
+        RankResult(CASE.id, 1, 1, False, 0.0, 0.1, error),
+    )
+    lines = told([FakeRun.attempt(CASE.id, Verdict.FAILED, rank=1, ranks=ranks)])
+    assert "   rank 0 skipped it: no FP8" in lines
 
 
 def test_the_failing_ranks_log_is_the_first_named() -> None:

@@ -39,10 +39,17 @@ def test_paths_of_installed_packages_start_at_the_package() -> None:
     )
 
 
-def test_of_chained_exceptions_only_the_last_is_shown() -> None:
+def test_of_chained_exceptions_only_the_innermost_is_shown() -> None:
     first = 'Traceback (most recent call last):\n  File "first.py", line 1, in f\n    g()\nKeyError: 1\n'
     chained = f"{first}\nDuring handling of the above exception, another exception occurred:\n\n{TRACEBACK}"
-    assert not any("first.py" in line for line in last_frames(chained, 10))
+    assert last_frames(chained, 10) == ['File "first.py", line 1, in f', "  g()"]
+
+
+def test_where_a_rank_refuses_a_debugger_is_left_out() -> None:
+    case = '  File "case.py", line 3, in run_case\n    breakpoint()\n'
+    own = '  File "/y/cp_matrix/worker/terminal.py", line 70, in breakpoint_\n    refuse()\n'
+    text = f"Traceback (most recent call last):\n{case}{own}NoTerminalError: no\n"
+    assert last_frames(text) == ['File "case.py", line 3, in run_case', "  breakpoint()"]
 
 
 def test_text_that_is_no_traceback_has_no_frames() -> None:

@@ -19,7 +19,16 @@ from cp_matrix.matrix.case import Case
 from cp_matrix.plan.plan import Plan, PlannedCase, Skip
 from cp_matrix.record import events
 from cp_matrix.record.fold import RunRecord
-from cp_matrix.record.results import Attempt, CaseResult, LogSpan, RankError, RankResult, TensorError, Verdict
+from cp_matrix.record.results import (
+    Attempt,
+    CaseResult,
+    Leak,
+    LogSpan,
+    RankError,
+    RankResult,
+    TensorError,
+    Verdict,
+)
 from cp_matrix.report import junit
 from cp_matrix.report.junit import MIN_INTERVAL, REST, UNFINISHED, JUnitWriter
 from cp_matrix.report.text import one_line
@@ -332,7 +341,7 @@ def wild_attempts(draw: st.DrawFn, case: str) -> Attempt:
         metrics=(metric,),
         values={draw(anything): draw(anything)},
         phases={draw(anything): draw(st.floats())},
-        leaks=(draw(anything),),
+        leaks=(Leak(draw(anything), draw(anything), draw(st.booleans()), draw(anything)),),
         log=LogSpan(draw(anything | st.just("wild.log")), 0, draw(st.integers(-1, 100))),
     )
     outcome = draw(st.sampled_from([Verdict.PASSED, Verdict.FAILED, Verdict.CRASHED, Verdict.TIMEOUT]))

@@ -146,7 +146,8 @@ def _complete(view: View, limits: Limits, failed: Sequence[RankResult], limit: f
     if not waiting:
         why = "a case failed" if failed else "a case left its world unable to go on"
     elif gone:
-        why = f"{_ranks(gone)} was lost after the case had {outcome.value}"
+        verb = "was" if len(gone) == 1 else "were"
+        why = f"{_ranks(gone)} {verb} lost after the case had {outcome.value}"
     elif view.complete_at is not None and view.now - view.complete_at >= limits.teardown:
         why = f"{_ranks(waiting)} did not put its process in order within {limits.teardown:g} s"
     else:

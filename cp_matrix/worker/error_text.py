@@ -68,9 +68,8 @@ def rank_error(error: BaseException) -> RankError:
     """
     cause, chain = _unravelled(error, set())
     text = traceback_of(error)
-    if all(
-        one is not cause for one in _outwards(error)
-    ):  # it is in a group, which tells it last and indented
+    if cause is not error and any(isinstance(one, BaseExceptionGroup) for one in _chain(error)):
+        # A group tells its parts last, and indented.
         text = f"{traceback_of(cause, alone=True)}\nIt was raised in a group:\n\n{text}"
     if len(chain) > CHAIN_LENGTH:
         half = CHAIN_LENGTH // 2
@@ -87,17 +86,18 @@ def _unravelled(error: BaseException, seen: set[int]) -> tuple[BaseException, li
     """The innermost cause of an exception, and from there outwards what came of it and its notes."""
     seen.add(id(error))
     before, how = _before(error)
-    known = before is None or id(before) in seen or len(seen) > DEEPEST_CHAIN
+    if len(seen) > DEEPEST_CHAIN:
+        return error, _notes(error)
     parts = [one for one in _parts(error) if id(one) not in seen]
-    if parts and len(seen) <= DEEPEST_CHAIN:
+    if parts:
         cause, lines = _unravelled(parts[0], seen)
         for part in parts[1:]:
             other, more = _unravelled(part, seen)
             lines += [f"and beside it {_line(other)}", *more]
         lines.append(f"together in {_line(error)}")
-        if before is not None and not known:
+        if before is not None and id(before) not in seen:
             lines.append(f"which came of {_line(before)}")
-    elif before is None or known:
+    elif before is None or id(before) in seen:
         return error, _notes(error)
     else:
         cause, lines = _unravelled(before, seen)
@@ -119,7 +119,7 @@ def _parts(error: BaseException) -> tuple[BaseException, ...]:
     return BaseExceptionGroup.exceptions.__get__(error) if isinstance(error, BaseExceptionGroup) else ()
 
 
-def _outwards(error: BaseException) -> Iterator[BaseException]:
+def _chain(error: BaseException) -> Iterator[BaseException]:
     """The exception and those that led to it, without the parts of groups."""
     seen: set[int] = set()
     one: BaseException | None = error

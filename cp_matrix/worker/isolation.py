@@ -109,9 +109,10 @@ def _libraries() -> frozenset[str]:
     found = {
         name
         for name, module in tuple(sys.modules.items())
-        if "." not in name and getattr(module, "__spec__", 1)
+        if "." not in name and getattr(module, "__spec__", None) is not None
     }
-    return frozenset(found - sys.stdlib_module_names)
+    own = sys.stdlib_module_names | services.MODULES
+    return frozenset(name for name in found - own if not name.startswith("_sysconfigdata"))
 
 
 def sockets() -> frozenset[str]:

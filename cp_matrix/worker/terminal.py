@@ -25,8 +25,8 @@ class NoTerminalError(EOFError):
     def __init__(self, what: str, case: str, rank: int) -> None:
         command = f"cp-matrix debug {shlex.quote(case) if case else 'CASE'} --rank {rank}"
         super().__init__(
-            f"{what} needs a terminal, and a rank of a run has none: its input is empty, its output is a log. "
-            f"To stop there: {command}"
+            f"{what} needs a terminal, and a rank of a run has none: its input is empty and its output is a "
+            f"log. To stop there: {command}"
         )
 
 

@@ -78,7 +78,7 @@ def attempt(run: Finished, what: str) -> Attempt:
 
 def leaks(run: Finished, what: str) -> str:
     """What the first rank that has a leak says of it."""
-    return "\n".join(line for record in attempt(run, what).ranks for line in record.leaks)
+    return "\n".join(leak.text for record in attempt(run, what).ranks for leak in record.leaks)
 
 
 @pytest.mark.parametrize(("what", "verdict"), EXPECTED.items())
