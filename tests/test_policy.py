@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import msgspec
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from cp_matrix.run.policy import (
     conclude_early,
     judge,
     wants_another_try,
+    why_replaced,
 )
 
 LIMITS = Limits(grace=5.0, teardown=30.0, exits=1.0, writing=0.0)
@@ -34,6 +36,10 @@ def bad(
     return RankResult("t[a]", 1, rank, False, 100.0, seconds, error, ended=ended, peers_gone=gone)
 
 
+def skip(rank: int, ended: float = 0.5, why: str = "no FP8") -> RankResult:
+    return RankResult("t[a]", 1, rank, True, 100.0, 0.5, ended=ended, skip=why)
+
+
 def results(*each: RankResult) -> dict[int, RankResult]:
     return {result.rank: result for result in each}
 
@@ -47,6 +53,7 @@ BOTH_GO = {0: True, 1: True}
 ONE_HALTS = {0: True, 1: False}
 STUCK = "a rank failed and others are stuck"
 LOST = "a rank was lost"
+SOME_SKIP = "only some ranks skipped a case"
 
 TABLE: dict[str, tuple[View, Judgement | None]] = {
     "nothing has come yet": (view(59.9), None),
@@ -68,6 +75,46 @@ TABLE: dict[str, tuple[View, Judgement | None]] = {
     "one is lost while tidying up": (
         view(1, ok(0), ok(1), complete_at=0.5, gates={0: True}, lost={1: 0.9}),
         Judgement(Verdict.PASSED, replace="rank 1 was lost after the case had passed"),
+    ),
+    "all ranks skip it": (
+        view(1, skip(0), skip(1), complete_at=0.5, gates=BOTH_GO),
+        Judgement(Verdict.SKIPPED, "no FP8"),
+    ),
+    "all ranks skip it for reasons of their own": (
+        view(1, skip(0), skip(1, why="no memory"), complete_at=0.5, gates=BOTH_GO),
+        Judgement(Verdict.SKIPPED, "rank 0: no FP8; rank 1: no memory"),
+    ),
+    "all ranks skip it and one cannot go on": (
+        view(1, skip(0), skip(1), complete_at=0.5, gates=ONE_HALTS),
+        Judgement(Verdict.SKIPPED, "no FP8", replace="a case left its world unable to go on"),
+    ),
+    "one skips it and the other passes": (
+        view(1, ok(0), skip(1), complete_at=0.5, gates=BOTH_GO),
+        Judgement(Verdict.FAILED, "rank 1 skipped it (no FP8); rank 0 ran it and passed", 1, (), SOME_SKIP),
+    ),
+    "one skips it and the other fails": (
+        view(1, bad(0), skip(1), complete_at=0.5, gates=ONE_HALTS),
+        Judgement(
+            Verdict.FAILED,
+            "rank 0: ToleranceError: wrong; rank 1 skipped it (no FP8)",
+            0,
+            replace="a case failed",
+        ),
+    ),
+    "one skips it and the other may still": (view(5.4, skip(0)), None),
+    "one skips it and the other is stuck": (
+        view(5.5, skip(0)),
+        Judgement(
+            Verdict.FAILED,
+            "rank 0 skipped it (no FP8); rank 1 did not, and is still inside",
+            0,
+            (1,),
+            SOME_SKIP,
+        ),
+    ),
+    "one skips it and the other is lost": (
+        view(2, skip(0), lost={1: 1.0}, exits={1: "SIGKILL"}),
+        Judgement(Verdict.CRASHED, "rank 1 was lost: SIGKILL", 1, (), LOST),
     ),
     "all failed and cannot go on": (
         view(1, bad(0, 0.9), bad(1, 0.8), complete_at=1.0, gates={0: False, 1: False}),
@@ -355,3 +402,23 @@ def test_a_case_that_cannot_be_tried_again_keeps_what_is_known(outcome: str) -> 
         Verdict(outcome),
         "reason 1; not tried again: interrupted",
     )
+
+
+@pytest.mark.parametrize("outcome", [Verdict.CRASHED, Verdict.FAILED])
+def test_a_case_that_skips_itself_when_tried_again_has_its_first_verdict(outcome: Verdict) -> None:
+    first = Attempt("t[a]", 1, "w0001", outcome, 0.0, 1.0, "it went wrong")
+    again = Attempt("t[a]", 2, "w0002", Verdict.SKIPPED, 0.0, 1.0, "no FP8")
+    result = conclude("t[a]", "h", [first, again])
+    assert (result.verdict, result.reason) == (
+        outcome,
+        "it went wrong; tried again it was skipped: no FP8",
+    )
+
+
+def test_a_world_that_is_replaced_says_after_which_case_and_what_that_did_to_which_ranks() -> None:
+    ranks = [msgspec.structs.replace(ok(rank), unhealthy="it destroyed the group") for rank in (0, 1)]
+    judgement = Judgement(Verdict.PASSED, replace="a case left its world unable to go on")
+    assert why_replaced("t[a]", judgement, ranks) == (
+        "a case left its world unable to go on: t[a]: on ranks 0, 1 it destroyed the group"
+    )
+    assert why_replaced("t[a]", judgement, [ok(0)]) == "a case left its world unable to go on: t[a]"
