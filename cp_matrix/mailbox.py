@@ -19,6 +19,8 @@ file                  written by  says
 ``cases/N.R.go``      rank R      `After`: what the case left behind; this rank can take the next order
 ``cases/N.R.halt``    rank R      the same, but it cannot: the world has to be replaced
 ``stacks/R``          rank R      Python stacks, written by faulthandler when asked
+``flights/R.ask``     rank R      a pipe: opening it asks the rank where it is among the others
+``flights/R``         rank R      its `Flight`, when it was asked last
 ``ended``             launcher    `Ended`: the world is gone, with each rank's exit
 ====================  ==========  ==========================================================
 """
@@ -36,6 +38,7 @@ from typing import TypeVar
 import msgspec
 
 from cp_matrix.matrix.case import Value
+from cp_matrix.record.flight import Flight
 from cp_matrix.record.results import Leak, RankError, RankResult
 
 T = TypeVar("T")
@@ -205,7 +208,7 @@ class Mailbox:
     def create(cls, folder: Path, spec: WorldSpec) -> Mailbox:
         """Make the folder and put the world's description into it."""
         box = cls(folder)
-        for part in ("orders", "ranks", "cases", "stacks"):
+        for part in ("orders", "ranks", "cases", "stacks", "flights"):
             (folder / part).mkdir(parents=True)
         box._put("world.json", spec)
         return box
@@ -347,6 +350,29 @@ class Mailbox:
 
     def stacks_path(self, rank: int) -> Path:
         return self.folder / "stacks" / str(rank)
+
+    def prepare_to_be_asked(self, rank: int) -> None:
+        os.mkfifo(self.folder / f"flights/{rank}.ask")
+
+    def wait_to_be_asked(self, rank: int) -> bool:
+        """Return once somebody asks this rank where it is; False where nobody can any more."""
+        try:
+            # Nothing is held open meanwhile, so that nothing a case does to descriptors matters.
+            os.close(os.open(self.folder / f"flights/{rank}.ask", os.O_RDONLY))
+        except OSError:
+            return False
+        return True
+
+    def ask(self, rank: int) -> None:
+        """Ask a rank where it is; nothing where nobody listens."""
+        with contextlib.suppress(OSError):
+            os.close(os.open(self.folder / f"flights/{rank}.ask", os.O_WRONLY | os.O_NONBLOCK))
+
+    def put_flight(self, rank: int, flight: Flight) -> None:
+        self._put(f"flights/{rank}", flight)
+
+    def flight(self, rank: int) -> Flight | None:
+        return self._get(f"flights/{rank}", Flight)
 
     def put_ended(self, ended: Ended) -> None:
         self._put("ended", ended)

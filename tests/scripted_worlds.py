@@ -90,6 +90,9 @@ class ScriptedWorld:
     def ask_for_stacks(self, ranks: Collection[int]) -> None:
         self.asked += ranks
 
+    def ask_for_flights(self, ranks: Collection[int]) -> None:
+        pass
+
     def end(self) -> None:
         self.killed = True
 

@@ -122,6 +122,8 @@ class Attempt(msgspec.Struct, frozen=True):
     ranks: tuple[RankResult, ...] = ()
     #: Python stacks of ranks that were still inside the case when the world was ended, by rank.
     stacks: dict[int, str] = {}
+    #: The operations on process groups that ranks which were still inside had entered and not ended, by rank.
+    operations: dict[int, tuple[str, ...]] = {}
     #: What the interpreter still wrote of ranks that died of a signal (stacks), by rank.
     fatal_reports: dict[int, str] = {}
     #: The last lines that lost ranks wrote in this case, by rank.

@@ -35,6 +35,9 @@ def details(attempt: Attempt, folder: Path, limit: int, met: Sequence[str] = ())
         sections.append(f"the last lines of rank {rank}:\n{cap(chr(10).join(lines), share)}")
     for rank, words in sorted(attempt.fatal_reports.items()):
         sections.append(f"rank {rank} died here:\n{cap(words, share)}")
+    if attempt.operations:
+        held = [f"rank {rank} in {one}" for rank, told in sorted(attempt.operations.items()) for one in told]
+        sections.append(cap("\n".join(held), limit // 8))
     for rank, stack in sorted(attempt.stacks.items()):
         sections.append(f"rank {rank} was still inside the case; its stack:\n{cap(stack, share)}")
     for record in others:

@@ -82,6 +82,8 @@ def _attempt(attempt: Attempt, record: RankResult | None, folder: Path | None) -
     for rank, words in sorted(attempt.fatal_reports.items()):
         lines.append(_line(f"rank {rank} died here, innermost frame first:", "red"))
         lines += [_line(line, "dim", indent=5) for line in innermost_frames(words)]
+    for held, where in _grouped(attempt.operations).items():
+        lines += [_line(f"{ranks(where)} in {printable(one)}", "yellow") for one in held]
     stacks = {rank: tuple(innermost_frames(stack)) for rank, stack in attempt.stacks.items()}
     for stack, stuck in _grouped(stacks).items():
         lines.append(_line(f"{ranks(stuck)} still inside, innermost frame first:", "yellow"))

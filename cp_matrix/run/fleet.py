@@ -276,6 +276,7 @@ class Fleet:
                 happened = True
             judgement = policy.judge(view, self._settings.limits, work.limit)
             if judgement is None:
+                world.look_out(now, self._settings.limits.grace)
                 return happened
             happened = True
             if judgement.inside:

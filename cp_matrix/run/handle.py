@@ -32,6 +32,10 @@ class Handle(Protocol):
         """Have these ranks write their Python stacks into the mailbox; those that are gone cannot."""
         ...
 
+    def ask_for_flights(self, ranks: Collection[int]) -> None:
+        """Have these ranks write down where they are among the others, wherever their main thread is."""
+        ...
+
     def end(self) -> None:
         """Begin to end every process of the world."""
         ...
@@ -73,6 +77,9 @@ class Unstarted:
         return self._why
 
     def ask_for_stacks(self, ranks: Collection[int]) -> None:
+        """Nobody is there."""
+
+    def ask_for_flights(self, ranks: Collection[int]) -> None:
         """Nobody is there."""
 
     def end(self) -> None:

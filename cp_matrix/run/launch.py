@@ -133,6 +133,10 @@ class LocalHandle:
             if rank in self._ranks and rank not in self._lost:
                 processes.send(self._ranks[rank], STACKS_SIGNAL)
 
+    def ask_for_flights(self, ranks: Collection[int]) -> None:
+        for rank in ranks:
+            self._box.ask(rank)
+
     def end(self) -> None:
         self._meet_ranks()
         # Asked while the ranks live: all that a case has started is below them.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from cp_matrix.record.results import Attempt, CaseResult, RankResult, Verdict
+from cp_matrix.run.deadlock import Deadlock
 
 #: Why a world is replaced whose messages cannot be trusted.
 SPOILED = "its mailbox was written to by a case"
@@ -50,6 +51,8 @@ class View:
     exits: Mapping[int, str] = field(default_factory=dict)
     #: Ranks whose result is none that cp-matrix wrote, with what is wrong with it.
     unreadable: Mapping[int, str] = field(default_factory=dict)
+    #: Ranks that wait in operations which others never enter, where that is certain.
+    deadlock: Deadlock | None = None
 
 
 @dataclass(frozen=True)
@@ -105,18 +108,35 @@ def judge(view: View, limits: Limits, limit: float) -> Judgement | None:
     if failed and failed[0].ended > deadline:
         return _timeout(view, missing, limit)
     if failed:
-        if (lost_inside and by_itself) or view.now - failed[0].ended >= limits.grace:
+        over = view.now - failed[0].ended >= limits.grace or _none_can_go_on(view, missing)
+        if (lost_inside and by_itself) or over:
             inside = tuple(rank for rank in missing if rank not in view.lost)
             line = "; ".join(filter(None, (_failure_line(failed[0]), _said(skips))))
             return Judgement(
                 Verdict.FAILED, line, failed[0].rank, inside, "a rank failed and others are stuck"
             )
         return None
-    if skips and skips[0].ended <= deadline and view.now - skips[0].ended >= limits.grace:
+    waited = bool(skips) and (view.now - skips[0].ended >= limits.grace or _none_can_go_on(view, missing))
+    if skips and skips[0].ended <= deadline and waited:
         inside = tuple(rank for rank in missing if rank not in view.lost)
         reason = f"{_said(skips)}; {_ranks(missing)} did not, and {_is(missing)} still inside"
         return Judgement(Verdict.FAILED, reason, skips[0].rank, inside, "only some ranks skipped a case")
+    if view.deadlock is not None:
+        return in_deadlock(view.deadlock, view, missing)
     return _timeout(view, missing, limit) if view.now >= deadline + limits.writing else None
+
+
+def _none_can_go_on(view: View, missing: Sequence[int]) -> bool:
+    """Whether all that have no result wait for what never comes: nothing is gained by waiting for them."""
+    return view.deadlock is not None and view.deadlock.ranks.issuperset(missing)
+
+
+def in_deadlock(deadlock: Deadlock, view: View, missing: Sequence[int]) -> Judgement:
+    """The outcome where ranks wait for each other for ever, however long the case may take."""
+    inside = tuple(rank for rank in missing if rank not in view.lost)
+    return Judgement(
+        Verdict.FAILED, deadlock.sentence, deadlock.rank, inside, "ranks wait for each other for ever"
+    )
 
 
 def _timeout(view: View, missing: Sequence[int], limit: float) -> Judgement:

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -9,17 +10,22 @@ from pathlib import Path
 import msgspec
 
 from cp_matrix.mailbox import After, Mailbox, Order, UnreadableMessageError, WorldSpec
-from cp_matrix.record.results import Attempt, RankResult
+from cp_matrix.record.flight import Flight
+from cp_matrix.record.results import Attempt, RankResult, Verdict
+from cp_matrix.run.deadlock import Deadlock, deadlock, lines, steady
 from cp_matrix.run.fatal_report import fatal_report
 from cp_matrix.run.handle import Handle
 from cp_matrix.run.last_words import last_words, told_first
-from cp_matrix.run.policy import Judgement, View
+from cp_matrix.run.policy import Judgement, View, in_deadlock
 from cp_matrix.run.queue import Batch, Work
 
 #: Orders a world holds beyond the one it is in, so that no rank waits for the driver.
 AHEAD = 2
-#: How long dumped stacks may take to appear, in seconds.
-_STACKS_WAIT = 1.0
+#: How long dumped stacks may take to appear, in seconds; and where ranks are, once the stacks are there.
+_STACKS_WAIT, _FLIGHTS_WAIT = 1.0, 0.3
+#: Ranks are asked where they are so many times within the grace period, and so many seconds after each other
+#: at most once one of them is done.
+_LOOKS, _SOON = 3, 0.25
 
 
 class Phase(Enum):
@@ -66,6 +72,12 @@ class World:
     _unreadable: dict[int, str] = field(default_factory=dict)
     _complete_at: float | None = None
     _stack_sizes: tuple[int, ...] = ()
+    #: Where ranks were when they were asked last, and the time before; when, and who has not answered.
+    _flights: dict[int, Flight] = field(default_factory=dict)
+    _earlier: dict[int, Flight] = field(default_factory=dict)
+    _asked_at: float = 0.0
+    _unanswered: set[int] = field(default_factory=set)
+    _deadlock: Deadlock | None = None
 
     @property
     def name(self) -> str:
@@ -127,6 +139,7 @@ class World:
                 return None
             times = [self.box.entered(self.number, rank) for rank in inside]
             self.entered_at = min((when[0] for when in times if when is not None), default=now)
+            self._asked_at = self.entered_at
         for rank in ranks:
             said = f"{self.number}.{rank}."
             if rank not in self._results and f"{said}result" in names:
@@ -147,7 +160,41 @@ class World:
             complete_at=self._complete_at,
             exits=self.handle.exits() if self._lost else {},
             unreadable=self._unreadable,
+            deadlock=self._deadlock,
         )
+
+    def look_out(self, now: float, grace: float) -> None:
+        """Find out whether ranks wait for each other for ever, where the current case takes long.
+
+        Seen within the grace period: they are asked where they are, and asked again.
+        """
+        if self.entered_at is None or len(self._results) == self.size or self._lost:
+            return
+        pause = min(grace / _LOOKS, _SOON) if self._results else grace / _LOOKS
+        if self._unanswered and self._read_flights():
+            there = steady(self._earlier, self._flights, 0.9 * pause)
+            there |= {rank: flight for rank, flight in self._flights.items() if rank in self._results}
+            self._deadlock = deadlock(there, self._results)
+        if now - self._asked_at >= pause:
+            self._ask_for_flights(now)
+
+    def _ask_for_flights(self, now: float) -> None:
+        self._asked_at, self._earlier, self._flights = now, self._flights, {}
+        self._unanswered = set(range(self.size))
+        self.handle.ask_for_flights(self._unanswered)
+
+    def _read_flights(self) -> bool:
+        """Whether a rank has answered since the last time."""
+        answered = False
+        for rank in tuple(self._unanswered):
+            flight: Flight | None = None
+            with contextlib.suppress(UnreadableMessageError):  # it is only a witness
+                flight = self.box.flight(rank)
+            if flight is not None and flight.taken >= self._asked_at:
+                self._flights[rank] = flight
+                self._unanswered.discard(rank)
+                answered = True
+        return answered
 
     def _read_result(self, rank: int) -> None:
         """What the rank says of the current case; nothing where somebody else has said it."""
@@ -170,6 +217,7 @@ class World:
         """Ask the ranks that are inside the judged case where they are."""
         self.judged, self._stack_sizes = (judgement, view), ()
         self.handle.ask_for_stacks(judgement.inside)
+        self._ask_for_flights(view.now)
         self.enter(Phase.ASKED, view.now)
 
     def has_stacks(self, now: float) -> bool:
@@ -178,7 +226,9 @@ class World:
         sizes = tuple(map(self._stacks_size, self.judged[0].inside))
         complete = all(sizes) and sizes == self._stack_sizes
         self._stack_sizes = sizes
-        return complete or now - self.since >= _STACKS_WAIT
+        self._read_flights()
+        told = self._unanswered.isdisjoint(self.judged[0].inside) or now - self.since >= _FLIGHTS_WAIT
+        return (complete and told) or now - self.since >= _STACKS_WAIT
 
     def _stacks_size(self, rank: int) -> int:
         with contextlib.suppress(OSError):  # a case has removed it
@@ -193,6 +243,10 @@ class World:
     def close_case(self, judgement: Judgement, view: View) -> tuple[Work, Attempt]:
         """Take the current case off the list; what came of it as an attempt."""
         work, self.judged = self.works.popleft(), None
+        if judgement.outcome is Verdict.TIMEOUT and not self._lost:
+            # Whoever looks late must not judge otherwise than who has asked in time.
+            held = deadlock(self._flights, self._results)
+            judgement = judgement if held is None else in_deadlock(held, view, judgement.inside)
         results = [self._with_after(result) for _, result in sorted(self._results.items())]
         seconds = max((result.seconds for result in results), default=view.now - view.entered_at)
         if len(results) < self.size:
@@ -210,6 +264,7 @@ class World:
             rank=rank,
             ranks=tuple(results),
             stacks={rank: self._stacks(rank) for rank in judgement.inside},
+            operations=self._operations(judgement.inside),
             fatal_reports=self._fatal_reports(),
             last_words=words,
             exits={rank: how for rank, how in view.exits.items() if rank in view.lost},
@@ -220,7 +275,8 @@ class World:
         if self.number:
             self.box.discard_case(self.number - 1, self.size)
         self.number += 1
-        self.entered_at = self._complete_at = self.case_started = None
+        self.entered_at = self._complete_at = self.case_started = self._deadlock = None
+        self._flights, self._earlier, self._unanswered = {}, {}, set()
         self._results, self._gates, self._unreadable = {}, {}, {}
         return work, attempt
 
@@ -231,6 +287,10 @@ class World:
         if after is None:
             return result
         return msgspec.structs.replace(result, leaks=after.leaks, unhealthy=after.unhealthy)
+
+    def _operations(self, inside: Sequence[int]) -> dict[int, tuple[str, ...]]:
+        found = {rank: lines(self._flights[rank]) for rank in inside if rank in self._flights}
+        return {rank: told for rank, told in found.items() if told}
 
     def _fatal_reports(self) -> dict[int, str]:
         said = {rank: fatal_report(self._log(rank)) for rank in self._lost_inside()}

@@ -376,8 +376,15 @@ def _serve(
     # What was made so far lives as long as the process: keep it out of every later collection.
     gc.collect()
     gc.freeze()
+    _look_out(box, rank, communicator.backend)
     box.put_ready(rank, ready)
     Rank(box, spec, log, communicator, suite, dumps, place).serve()
+
+
+def _look_out(box: Mailbox, rank: int, backend: str) -> None:
+    from cp_matrix.worker.flight import Lookout
+
+    Lookout(box, rank, backend)
 
 
 def _start(
