@@ -104,6 +104,8 @@ class RankResult(msgspec.Struct, frozen=True):
     peers_gone: tuple[int, ...] = ()
     #: Why the case says that it cannot be run here; None where it was run.
     skip: str | None = None
+    #: Whether this rank's device failed, after which the process can do nothing more on it.
+    device_failed: bool = False
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -132,6 +134,10 @@ class Attempt(msgspec.Struct, frozen=True):
     exits: dict[int, str] = {}
     #: Rank logs, relative to the run folder, by rank.
     logs: dict[int, str] = {}
+    #: Whether a rank's device failed.
+    device_failed: bool = False
+    #: Whether kernels were launched synchronously, so that an error has the frame of its launch.
+    synchronous: bool = False
     #: How many cases the same world had run before this one; the events say which.
     position: int = 0
 

@@ -12,7 +12,14 @@ import msgspec
 from cp_matrix.record.fold import RunRecord
 from cp_matrix.record.rerun import Rerun, bisect_command
 from cp_matrix.record.results import ASIDES, Attempt, CaseResult, Leak, RankResult, Verdict
-from cp_matrix.report.first_failure import culprit, deciding, found_later, inherited, passes_alone
+from cp_matrix.report.first_failure import (
+    culprit,
+    deciding,
+    found_later,
+    inherited,
+    made_synchronous,
+    passes_alone,
+)
 from cp_matrix.report.phrases import STYLES, word
 from cp_matrix.report.printable import first_line, printable
 
@@ -46,6 +53,11 @@ class Concluded:
     again: str
     why: str
     inherited: tuple[str, ...] = ()
+
+    @property
+    def synchronous(self) -> Attempt | None:
+        """The attempt that shows in which launch a device failed, if one was made and does."""
+        return made_synchronous(self.attempts)
 
     @property
     def bad_attempts(self) -> tuple[Attempt, ...]:

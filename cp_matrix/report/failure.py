@@ -9,7 +9,7 @@ from rich.text import Text
 
 from cp_matrix.record.results import Attempt, RankResult
 from cp_matrix.report.closing import Concluded
-from cp_matrix.report.first_failure import consequence, untold_exits
+from cp_matrix.report.first_failure import consequence, culprit, untold_exits
 from cp_matrix.report.frames import innermost_frames, last_frames
 from cp_matrix.report.phrases import STYLES, duration, error_line, headline, ranks, several, word
 from cp_matrix.report.printable import cut_middle, first_line, printable, printable_lines
@@ -37,10 +37,13 @@ def failure(
         lines.append(_line(first_line(result.reason) or "no attempt was made"))
     else:
         lines += _attempt(attempt, one.first, folder)
+        if (synchronous := one.synchronous) is not None:
+            lines.append(_line("once more, with launches made synchronous:", "red"))
+            lines += _error(synchronous, culprit(synchronous))
         for n, left in enumerate(one.inherited):
             lines.append(_labelled("" if n else "met", printable(left)))
         lines.append(_labelled("ran", _where_it_ran(attempt, len(one.attempts))))
-        if one.later and one.later != headline(attempt):
+        if one.later and one.later != headline(attempt) and one.synchronous is None:
             lines.append(_labelled("note", one.later))
     lines.append(_labelled("again", printable(one.again), "bold"))
     if one.why:
@@ -48,7 +51,8 @@ def failure(
     return lines
 
 
-def _attempt(attempt: Attempt, record: RankResult | None, folder: Path | None) -> list[Text]:
+def _error(attempt: Attempt, record: RankResult | None) -> list[Text]:
+    """What is said first: the headline, the message, the frames of the rank that failed first."""
     lines = [_line(headline(attempt), "red")]
     if record is not None and record.error is not None:
         message = printable_lines(record.error.message)[1:]
@@ -61,6 +65,11 @@ def _attempt(attempt: Attempt, record: RankResult | None, folder: Path | None) -
             frames = printable_lines(record.error.traceback)[-6:]
         lines += [_line(line, "dim", indent=5) for line in frames]
         lines += [_line(printable(line), "red") for line in record.error.chain]
+    return lines
+
+
+def _attempt(attempt: Attempt, record: RankResult | None, folder: Path | None) -> list[Text]:
+    lines = _error(attempt, record)
     for rank, said in sorted(attempt.last_words.items()):
         more = [line for line in said if line.strip() not in attempt.reason]
         if more:

@@ -12,6 +12,7 @@ MOST_INHERITED = 6
 
 def deciding(result: CaseResult, attempts: Sequence[Attempt]) -> Attempt | None:
     """The attempt that explains a result: the last that ended like it, else the last bad one."""
+    attempts = _decisive(attempts)
     alike = [attempt for attempt in attempts if attempt.outcome is result.verdict]
     bad = [attempt for attempt in attempts if attempt.outcome.is_bad]
     return next((group[-1] for group in (alike, bad, attempts) if group), None)
@@ -25,6 +26,16 @@ def culprit(attempt: Attempt) -> RankResult | None:
     """
     named = (record for record in attempt.ranks if record.rank == attempt.rank)
     return next((record for record in named if record.error is not None), None)
+
+
+def made_synchronous(attempts: Sequence[Attempt]) -> Attempt | None:
+    """The attempt that was made once more to find the launch that a device failed in, if it did not pass."""
+    more = attempts[len(_decisive(attempts)) :]
+    return more[-1] if more and more[-1].outcome.is_bad else None
+
+
+def _decisive(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
+    return [attempt for attempt in attempts if not attempt.synchronous] or attempts
 
 
 def consequence(record: RankResult) -> str:
@@ -73,4 +84,5 @@ def found_later(result: CaseResult, attempt: Attempt) -> str:
 
 def passes_alone(result: CaseResult, attempts: Sequence[Attempt]) -> bool:
     """Whether a failed case passed when it was run once more alone: an earlier case is to blame."""
-    return result.verdict is Verdict.FAILED and bool(attempts) and attempts[-1].outcome is Verdict.PASSED
+    alone = _decisive(attempts)
+    return result.verdict is Verdict.FAILED and bool(alone) and alone[-1].outcome is Verdict.PASSED

@@ -118,6 +118,9 @@ def _failure(one: Concluded, folder: Path) -> Iterator[str]:
     where = f"World {_plain(attempt.world)}, {tries}, {attempt.seconds:.2f} s."
     yield _code(headline(attempt)) + "\n" + where
     yield _fenced(details(attempt, folder, TRACEBACK_LIMIT, one.inherited))
+    if (synchronous := one.synchronous) is not None:
+        yield f"Once more, with launches made synchronous: {_code(headline(synchronous))}"
+        yield _fenced(details(synchronous, folder, TRACEBACK_LIMIT))
     if one.why:
         yield "It passes alone: an earlier case of its world left something behind."
     yield _fenced("\n".join(filter(None, (one.again, one.why))), "sh")

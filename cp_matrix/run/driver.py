@@ -10,6 +10,7 @@ from cp_matrix.errors import ExitCode
 from cp_matrix.plan.plan import Plan
 from cp_matrix.record import events
 from cp_matrix.record.consumer import Consumer
+from cp_matrix.record.device_failure import SYNCHRONOUS
 from cp_matrix.record.folder import RunFolder
 from cp_matrix.record.results import Attempt, CaseResult, Verdict
 from cp_matrix.run.fleet import Fleet, Settings
@@ -161,7 +162,11 @@ class Driver:
     def attempted(self, world: World, work: Work, attempt: Attempt, goes_on: bool) -> bool:
         if self._ledger.add(work.case, attempt):
             again = dataclasses.replace(work, attempt=work.attempt + 1)
-            self._fleet.queue.add(Batch(world.batch.kind, deque([again]), work.limit), first=True)
+            kind = world.batch.kind
+            if attempt.device_failed:
+                environment = dict(kind.environment) | SYNCHRONOUS
+                kind = dataclasses.replace(kind, environment=tuple(environment.items()))
+            self._fleet.queue.add(Batch(kind, deque([again]), work.limit), first=True)
         if self._maxfail is not None and self._ledger.bad >= self._maxfail:
             self.stop(f"--maxfail {self._maxfail} reached")
         return True

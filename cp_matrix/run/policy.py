@@ -80,9 +80,10 @@ def judge(view: View, limits: Limits, limit: float) -> Judgement | None:
         limit: seconds the case may take.
     """
     missing = tuple(rank for rank in range(view.world_size) if rank not in view.results)
+    # What a device reports is nobody's consequence, and is reported late.
     failed = sorted(
         (result for result in view.results.values() if not result.ok),
-        key=lambda result: (result.ended, result.rank),
+        key=lambda result: (not result.device_failed, result.ended, result.rank),
     )
     skips = sorted(
         (result for result in view.results.values() if result.skip is not None),
@@ -97,7 +98,7 @@ def judge(view: View, limits: Limits, limit: float) -> Judgement | None:
     lost_inside = {rank: when for rank, when in view.lost.items() if rank in missing}
     # When a rank dies, its peers' collectives fail at once: that failure is the crash's, not the
     # case's. A rank that is lost after a peer has failed by itself is a consequence of the failure.
-    by_itself = bool(failed) and not failed[0].peers_gone
+    by_itself = bool(failed) and (failed[0].device_failed or not failed[0].peers_gone)
     deadline = view.entered_at + limit
     if lost_inside and not by_itself:
         # A peer that failed because of it knew of the loss by then.
@@ -262,6 +263,10 @@ class Rules:
 def wants_another_try(attempts: Sequence[Attempt], rules: Rules) -> bool:
     """Whether the case is to be run again, alone, after these attempts."""
     last = attempts[-1]
+    if wants_synchronous(attempts):
+        return True
+    if last.synchronous and not attempts[0].synchronous:
+        return False  # it was to say more of a failure, not to decide anew
     if last.outcome is Verdict.CRASHED:
         return sum(attempt.outcome is Verdict.CRASHED for attempt in attempts) <= rules.retries
     if last.outcome is Verdict.FAILED and rules.confirm:
@@ -270,10 +275,20 @@ def wants_another_try(attempts: Sequence[Attempt], rules: Rules) -> bool:
     return False
 
 
+def wants_synchronous(attempts: Sequence[Attempt]) -> bool:
+    """Whether the case is to be run again with synchronous launches, for the frame of the one that failed."""
+    last = attempts[-1]
+    return last.outcome is Verdict.FAILED and last.device_failed and not last.synchronous
+
+
 def conclude(case: str, digest: str, attempts: Sequence[Attempt]) -> CaseResult:
     """The one verdict of a case from all its attempts: the last one's, except for a confirmed failure."""
     first, last = attempts[0], attempts[-1]
     seconds = sum(attempt.seconds for attempt in attempts)
+    if last.synchronous and not first.synchronous:
+        known = conclude(case, digest, attempts[:-1])
+        reason = f"{known.reason}; with synchronous launches: {last.reason or last.outcome.value}"
+        return msgspec.structs.replace(known, reason=reason, seconds=seconds, attempts=tuple(attempts))
     if last.outcome is Verdict.SKIPPED and len(attempts) > 1:
         # What was seen of it counts: that it skips itself later is no pass.
         reason = f"{first.reason}; tried again it was skipped: {last.reason}"

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from cp_matrix.mailbox import After, Mailbox, Order, UnreadableMessageError, WorldSpec
+from cp_matrix.record.device_failure import SYNCHRONOUS, is_device_failure
 from cp_matrix.record.flight import Flight
 from cp_matrix.record.results import Attempt, RankResult, Verdict
 from cp_matrix.run.deadlock import Deadlock, deadlock, lines, steady
@@ -253,11 +254,15 @@ class World:
             seconds = max(seconds, view.now - view.entered_at)
         words = self._last_words()
         rank, reason = told_first(judgement, view.exits, words)
+        # A rank whose device failed may have been ended before it could say so itself: no crash to try again.
+        died_of_it = judgement.outcome is Verdict.CRASHED and is_device_failure(
+            "\n".join(words.get(rank, ()))
+        )
         attempt = Attempt(
             case=work.case.id,
             number=work.attempt,
             world=self.name,
-            outcome=judgement.outcome,
+            outcome=Verdict.FAILED if died_of_it else judgement.outcome,
             started=self.case_started or 0.0,
             seconds=seconds,
             reason=reason,
@@ -269,6 +274,8 @@ class World:
             last_words=words,
             exits={rank: how for rank, how in view.exits.items() if rank in view.lost},
             logs={rank: f"{self.spec.logs_relative}/rank{rank}.log" for rank in range(self.size)},
+            device_failed=died_of_it or any(result.device_failed for result in results),
+            synchronous=SYNCHRONOUS.items() <= self.spec.environment.items(),
             position=self.number,
         )
         # All ranks are past the gate of the one before, or the world is ended.

@@ -328,7 +328,10 @@ def _reset_peak_resident() -> None:
 def peak_memory() -> int | None:
     """Bytes at the peak since `prepare`: of device memory, or resident on the CPU; None if unknown."""
     if _cuda_is_used():
-        return int(torch.cuda.max_memory_allocated())
+        try:
+            return int(torch.cuda.max_memory_allocated())
+        except RuntimeError:  # its device has failed
+            return None
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:

@@ -53,6 +53,8 @@ def join(box: Mailbox, spec: WorldSpec, rank: int, device: torch.device) -> Comm
     if device.type == "cuda":
         torch.cuda.set_device(device)
     flight.enable()
+    # Otherwise NCCL's watchdog aborts a rank whose device fails, perhaps before it has said why.
+    os.environ.setdefault("TORCH_NCCL_RETHROW_CUDA_ERRORS", "0")
     store = FileStore(str(box.folder / "process_group"), spec.world_size)
     dist.init_process_group(
         backend,

@@ -30,6 +30,7 @@ from cp_matrix.mailbox import (
     Ready,
     WorldSpec,
 )
+from cp_matrix.record.device_failure import device_assertion, is_device_failure
 from cp_matrix.record.results import Leak, LogSpan, RankResult
 from cp_matrix.worker.asides import Asides
 from cp_matrix.worker.error_text import (
@@ -218,8 +219,11 @@ class Rank:
         if error is not None and (skip := skip_reason(error)) is not None:
             error = _mismatch(context)  # what was compared before it was
         gone: tuple[int, ...] = ()
+        device_failed = error is not None and is_device_failure(traceback_of(error))
         if error is not None:
-            if not returned:
+            if device_failed:
+                _note(error, device_assertion(self.log.head(log_start)))
+            elif not returned:
                 gone = peers_gone(self.box, rank, spec.world_size)
             self.log.write(traceback_of(error))
         self.log.flush()
@@ -235,6 +239,7 @@ class Rank:
             returned=returned,
             peers_gone=gone,
             skip=skip if error is None else None,
+            device_failed=device_failed,
         )
         try:
             result = _with_figures(result, context, error, peak)
@@ -254,7 +259,7 @@ class Rank:
             )
             self.box.put_result(number, result)
         del error, context
-        unhealthy = isolation.reset_suite(spec.suite, restoring)
+        unhealthy = "its device failed" if device_failed else isolation.reset_suite(spec.suite, restoring)
         leaks = [Leak(STREAMS, what, put_right=True) for what in streams]
         try:
             leaks += snapshot.restore(self.communicator.group_names() - groups_before, restoring)
@@ -264,8 +269,9 @@ class Rank:
             # Those to a peer that is gone close by themselves.
             if sockets - isolation.sockets() and not peers_gone(self.box, rank, spec.world_size):
                 unhealthy = unhealthy or "the case closed connections that it had not opened"
-            isolation.collect()
-            if watch is not None:
+            if not device_failed:
+                isolation.collect()
+            if watch is not None and not device_failed:
                 leaks += watch.compare(restoring)
         except Exception as broken:  # noqa: BLE001 - a case may have put anything in the place of what is looked at
             self.log.write(traceback_of(broken))
@@ -279,6 +285,13 @@ class Rank:
 def _storable(leak: Leak) -> Leak:
     text = shortened(encodable(leak.text), LEAK_LIMIT)
     return msgspec.structs.replace(leak, kind=encodable(leak.kind), text=text)
+
+
+def _note(error: BaseException, assertion: str) -> None:
+    """Add to an exception what the device itself says."""
+    if assertion:
+        with contextlib.suppress(Exception):  # the case's own class may do anything; the log has it as well
+            error.add_note(f"the device says: {assertion}")
 
 
 def _mismatch(context: Any) -> BaseException | None:

@@ -6,6 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+#: Bytes that are read again at most.
+_HEAD = 256 * 1024
+
 
 class RankLog:
     """The log of one rank: file descriptors 1 and 2, kept right whatever a case does to them."""
@@ -72,6 +75,13 @@ class RankLog:
         with contextlib.suppress(OSError):  # no room: the record says the same
             while data:
                 data = data[os.write(self._file, data) :]
+
+    def head(self, start: int) -> str:
+        """What was written from byte ``start`` on, of a long text its head."""
+        with contextlib.suppress(OSError), self._path.open("rb") as file:
+            file.seek(start)
+            return file.read(_HEAD).decode("utf-8", "replace")
+        return ""
 
     def size(self) -> int:
         return os.fstat(self._file).st_size
