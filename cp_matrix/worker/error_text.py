@@ -61,12 +61,15 @@ def traceback_of(error: BaseException, *, alone: bool = False) -> str:
     return encodable(text)
 
 
-def rank_error(error: BaseException) -> RankError:
+def rank_error(error: BaseException, *, innermost: bool = True) -> RankError:
     """An exception as a record, told from its innermost cause.
 
     A record is read, kept and written again several times, so huge texts are shortened here.
+
+    Args:
+        innermost: without it the exception itself is told, which says what its cause led to.
     """
-    cause, chain = _unravelled(error, set())
+    cause, chain = _unravelled(error, set()) if innermost else (error, [])
     text = traceback_of(error)
     if cause is not error and any(isinstance(one, BaseExceptionGroup) for one in _chain(error)):
         # A group tells its parts last, and indented.

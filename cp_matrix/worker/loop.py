@@ -384,7 +384,7 @@ def _serve(
         communicator, suite, ready = _start(box, spec, rank, inherited_torch)
     except BaseException as error:  # noqa: BLE001 - told to the driver, which ends the world at once
         log.write(traceback_of(error))
-        box.put_broken(rank, rank_error(error))
+        box.put_broken(rank, rank_error(error, innermost=False))
         sys.exit(1)
     # What was made so far lives as long as the process: keep it out of every later collection.
     gc.collect()

@@ -1,4 +1,4 @@
-"""Cases that say something for themselves: why they die, why they skip, that they want to talk to somebody."""
+"""Cases that say something for themselves: why they die, why they skip, that they want to talk."""
 
 from __future__ import annotations
 
