@@ -7,7 +7,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from cp_matrix.record.flight import Flight, Operation
 from cp_matrix.record.results import Attempt, RankError, RankResult, Verdict
+from cp_matrix.run.deadlock import Deadlock
 from cp_matrix.run.policy import (
     SPOILED,
     Judgement,
@@ -16,6 +18,7 @@ from cp_matrix.run.policy import (
     View,
     conclude,
     conclude_early,
+    explained,
     judge,
     wants_another_try,
     why_replaced,
@@ -49,6 +52,12 @@ def view(now: float, *each: RankResult, world_size: int = 2, **more: object) -> 
     return View(now, world_size, 0.0, results(*each), **more)  # type: ignore[arg-type]
 
 
+def device_failed(rank: int, ended: float = 0.9, gone: tuple[int, ...] = ()) -> RankResult:
+    return msgspec.structs.replace(bad(rank, ended, gone=gone), device_failed=True)
+
+
+BOTH_STUCK = Deadlock("rank 0 here, rank 1 there", 0, frozenset({0, 1}))
+FIRST_STUCK = Deadlock("rank 0 here", 0, frozenset({0}))
 BOTH_GO = {0: True, 1: True}
 ONE_HALTS = {0: True, 1: False}
 STUCK = "a rank failed and others are stuck"
@@ -222,6 +231,38 @@ TABLE: dict[str, tuple[View, Judgement | None]] = {
         Judgement(Verdict.PASSED),
     ),
     "time is over before the grace period is": (view(61.0, bad(0, 59.0)), None),
+    "ranks wait for each other for ever": (
+        view(4, deadlock=BOTH_STUCK),
+        Judgement(
+            Verdict.FAILED, "rank 0 here, rank 1 there", 0, (0, 1), "ranks wait for each other for ever"
+        ),
+    ),
+    "one waits for ever for another that is done": (
+        view(4, ok(1), deadlock=FIRST_STUCK),
+        Judgement(Verdict.FAILED, "rank 0 here", 0, (0,), "ranks wait for each other for ever"),
+    ),
+    "one failed, and all others wait for it for ever": (
+        view(1.2, bad(1), deadlock=FIRST_STUCK),
+        Judgement(Verdict.FAILED, "rank 1: ToleranceError: wrong", 1, (0,), STUCK),
+    ),
+    "one failed, one waits for it for ever, and one may still end": (
+        view(1.2, bad(1), world_size=3, deadlock=FIRST_STUCK),
+        None,
+    ),
+    "a device failed because of nobody, whatever became of its peer": (
+        view(1.2, device_failed(1, gone=(0,)), lost={0: 1.1}),
+        Judgement(Verdict.FAILED, "rank 1: ToleranceError: wrong", 1, (), STUCK),
+    ),
+    "a device failed and said so after its peer": (
+        view(
+            3,
+            bad(0, 0.8, "lost its peer"),
+            device_failed(1, 2.0),
+            complete_at=2.5,
+            gates={0: False, 1: False},
+        ),
+        Judgement(Verdict.FAILED, "rank 1: ToleranceError: wrong", 1, replace="a case failed"),
+    ),
     "a failure has no text": (
         view(1, bad(0, message=""), ok(1), complete_at=1.0, gates=ONE_HALTS),
         Judgement(Verdict.FAILED, "rank 0: ToleranceError", 0, replace="a case failed"),
@@ -422,3 +463,63 @@ def test_a_world_that_is_replaced_says_after_which_case_and_what_that_did_to_whi
         "a case left its world unable to go on: t[a]: on ranks 0, 1 it destroyed the group"
     )
     assert why_replaced("t[a]", judgement, [ok(0)]) == "a case left its world unable to go on: t[a]"
+
+
+def device_attempts(*synchronous: bool, outcome: Verdict = Verdict.FAILED) -> list[Attempt]:
+    return [
+        Attempt("t[a]", n, "w", outcome, 0.0, 1.0, f"reason {n}", device_failed=True, synchronous=one)
+        for n, one in enumerate(synchronous, 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("so_far", "again"), [((False,), True), ((False, True), False), ((True,), False), ((True, True), False)]
+)
+def test_a_failed_device_is_looked_at_once_more_with_synchronous_launches(
+    so_far: tuple[bool, ...], again: bool
+) -> None:
+    assert wants_another_try(device_attempts(*so_far), Rules(retries=5)) is again
+
+
+def test_a_crash_of_the_synchronous_run_is_not_tried_again() -> None:
+    so_far = device_attempts(False, True)
+    so_far[1] = msgspec.structs.replace(so_far[1], outcome=Verdict.CRASHED, device_failed=False)
+    assert not wants_another_try(so_far, Rules(retries=5))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "said", "told"), [(Verdict.FAILED, "reason 2", "reason 2"), (Verdict.PASSED, "", "passed")]
+)
+def test_the_synchronous_run_changes_no_verdict(outcome: Verdict, said: str, told: str) -> None:
+    so_far = device_attempts(False, True)
+    so_far[1] = msgspec.structs.replace(so_far[1], outcome=outcome, reason=said)
+    result = conclude("t[a]", "hash", so_far)
+    assert (result.verdict, result.flaky, result.seconds) == (Verdict.FAILED, False, 2.0)
+    assert result.reason == f"reason 1; with synchronous launches: {told}"
+
+
+def inside(group: str, *, waits: bool) -> Flight:
+    operation = Operation("all_reduce", group, 1, inputs=((4,),), outputs=((4,),), dtypes=("float32",))
+    return Flight(50.0, {"1": (0, 1), "2": (0, 1)}, (operation,), waits=waits)
+
+
+TIMED_OUT = Judgement(Verdict.TIMEOUT, "no result in time", 0, (0, 1), "a case timed out")
+CROSSED = "rank 0 in all_reduce #1 of group 1, rank 1 in all_reduce #1 of group 2"
+
+
+def test_a_deadlock_that_is_seen_only_after_the_time_is_over_is_one() -> None:
+    flights = {0: inside("1", waits=True), 1: inside("2", waits=True)}
+    assert explained(TIMED_OUT, view(60), flights) == Judgement(
+        Verdict.FAILED, CROSSED, 0, (0, 1), "ranks wait for each other for ever"
+    )
+
+
+def test_a_timeout_says_first_what_ranks_are_in_where_it_is_not_certain_that_they_only_wait() -> None:
+    flights = {0: inside("1", waits=True), 1: inside("2", waits=False)}
+    told = dataclasses.replace(TIMED_OUT, reason=f"{CROSSED}; no result in time")
+    assert explained(TIMED_OUT, view(60), flights) == told
+
+
+@pytest.mark.parametrize("flights", [{}, {0: inside("1", waits=True), 1: inside("1", waits=True)}])
+def test_a_timeout_whose_ranks_agree_stays_what_it_is(flights: dict[int, Flight]) -> None:
+    assert explained(TIMED_OUT, view(60), flights) == TIMED_OUT

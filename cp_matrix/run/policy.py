@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from cp_matrix.record.flight import Flight
 from cp_matrix.record.results import Attempt, CaseResult, RankResult, Verdict
-from cp_matrix.run.deadlock import Deadlock
+from cp_matrix.run.deadlock import Deadlock, deadlock
 
 #: Why a world is replaced whose messages cannot be trusted.
 SPOILED = "its mailbox was written to by a case"
@@ -123,7 +124,7 @@ def judge(view: View, limits: Limits, limit: float) -> Judgement | None:
         reason = f"{_said(skips)}; {_ranks(missing)} did not, and {_is(missing)} still inside"
         return Judgement(Verdict.FAILED, reason, skips[0].rank, inside, "only some ranks skipped a case")
     if view.deadlock is not None:
-        return in_deadlock(view.deadlock, view, missing)
+        return _in_deadlock(view.deadlock, tuple(rank for rank in missing if rank not in view.lost))
     return _timeout(view, missing, limit) if view.now >= deadline + limits.writing else None
 
 
@@ -132,12 +133,23 @@ def _none_can_go_on(view: View, missing: Sequence[int]) -> bool:
     return view.deadlock is not None and view.deadlock.ranks.issuperset(missing)
 
 
-def in_deadlock(deadlock: Deadlock, view: View, missing: Sequence[int]) -> Judgement:
+def _in_deadlock(held: Deadlock, inside: tuple[int, ...]) -> Judgement:
     """The outcome where ranks wait for each other for ever, however long the case may take."""
-    inside = tuple(rank for rank in missing if rank not in view.lost)
-    return Judgement(
-        Verdict.FAILED, deadlock.sentence, deadlock.rank, inside, "ranks wait for each other for ever"
-    )
+    return Judgement(Verdict.FAILED, held.sentence, held.rank, inside, "ranks wait for each other for ever")
+
+
+def explained(timeout: Judgement, view: View, flights: Mapping[int, Flight]) -> Judgement:
+    """A case that ran out of time, with what its ranks say of where they are.
+
+    Whoever looks late must not judge otherwise than who has asked in time: a deadlock is one. Where it is not
+    certain that ranks only wait, what they are in is told all the same.
+    """
+    if (held := deadlock(flights, view.results)) is not None:
+        return _in_deadlock(held, timeout.inside)
+    as_if = {rank: msgspec.structs.replace(flight, waits=True) for rank, flight in flights.items()}
+    if (held := deadlock(as_if, view.results)) is None:
+        return timeout
+    return replace(timeout, reason=f"{held.sentence}; {timeout.reason}", rank=held.rank)
 
 
 def _timeout(view: View, missing: Sequence[int], limit: float) -> Judgement:

@@ -17,7 +17,7 @@ from cp_matrix.run.deadlock import Deadlock, deadlock, lines, steady
 from cp_matrix.run.fatal_report import fatal_report
 from cp_matrix.run.handle import Handle
 from cp_matrix.run.last_words import last_words, told_first
-from cp_matrix.run.policy import Judgement, View, in_deadlock
+from cp_matrix.run.policy import Judgement, View, explained
 from cp_matrix.run.queue import Batch, Work
 
 #: Orders a world holds beyond the one it is in, so that no rank waits for the driver.
@@ -245,19 +245,19 @@ class World:
         """Take the current case off the list; what came of it as an attempt."""
         work, self.judged = self.works.popleft(), None
         if judgement.outcome is Verdict.TIMEOUT and not self._lost:
-            # Whoever looks late must not judge otherwise than who has asked in time.
-            held = deadlock(self._flights, self._results)
-            judgement = judgement if held is None else in_deadlock(held, view, judgement.inside)
+            judgement = explained(judgement, view, self._flights)
         results = [self._with_after(result) for _, result in sorted(self._results.items())]
         seconds = max((result.seconds for result in results), default=view.now - view.entered_at)
         if len(results) < self.size:
             seconds = max(seconds, view.now - view.entered_at)
         words = self._last_words()
-        rank, reason = told_first(judgement, view.exits, words)
         # A rank whose device failed may have been ended before it could say so itself: no crash to try again.
-        died_of_it = judgement.outcome is Verdict.CRASHED and is_device_failure(
-            "\n".join(words.get(rank, ()))
-        )
+        said = () if judgement.rank is None else words.get(judgement.rank, ())
+        died_of_it = judgement.outcome is Verdict.CRASHED and is_device_failure("\n".join(said))
+        device_failed = any(result.device_failed for result in results)
+        rank, reason = judgement.rank, judgement.reason
+        if not device_failed:
+            rank, reason = told_first(judgement, view.exits, words)
         attempt = Attempt(
             case=work.case.id,
             number=work.attempt,
@@ -274,7 +274,7 @@ class World:
             last_words=words,
             exits={rank: how for rank, how in view.exits.items() if rank in view.lost},
             logs={rank: f"{self.spec.logs_relative}/rank{rank}.log" for rank in range(self.size)},
-            device_failed=died_of_it or any(result.device_failed for result in results),
+            device_failed=died_of_it or device_failed,
             synchronous=SYNCHRONOUS.items() <= self.spec.environment.items(),
             position=self.number,
         )

@@ -137,6 +137,7 @@ class Rank:
         self.dumps = dumps
         self.place = place or Place()
         self.asides = Asides(lambda: self.place.case)
+        self._memory: Any = None
 
     def serve(self) -> None:
         """Take orders until told to stop. Does not return while the world waits to be replaced."""
@@ -178,8 +179,10 @@ class Rank:
 
         from cp_matrix.worker import isolation
         from cp_matrix.worker.context import Context, ToleranceError
+        from cp_matrix.worker.device_memory import DeviceMemory
         from cp_matrix.worker.watch import Watch
 
+        memory = self._memory = self._memory or DeviceMemory(self.communicator.shared)
         rank = self.communicator.rank
         self.place.case = order.case
         log_start = self.log.size()
@@ -194,6 +197,7 @@ class Rank:
             isolation.reset_peak()
         watch = Watch.take(spec.suite) if spec.watch else None
         sockets = isolation.sockets() if self.communicator.backend == "gloo" else frozenset()
+        memory.begin()
         context = Context(self.communicator, self.spec.seed)
         error: BaseException | None = None
         skip: str | None = None
@@ -222,8 +226,10 @@ class Rank:
         device_failed = error is not None and is_device_failure(traceback_of(error))
         if error is not None:
             if device_failed:
-                _note(error, device_assertion(self.log.head(log_start)))
-            elif not returned:
+                _note(error, "the device says", lambda: device_assertion(self.log.head(log_start)))
+            elif isinstance(error, torch.OutOfMemoryError):
+                _note(error, "memory", lambda: memory.explain(self.communicator.device, self._processes()))
+            if not returned and not device_failed:
                 gone = peers_gone(self.box, rank, spec.world_size)
             self.log.write(traceback_of(error))
         self.log.flush()
@@ -271,6 +277,7 @@ class Rank:
                 unhealthy = unhealthy or "the case closed connections that it had not opened"
             if not device_failed:
                 isolation.collect()
+                leaks += memory.compare(order.case)
             if watch is not None and not device_failed:
                 leaks += watch.compare(restoring)
         except Exception as broken:  # noqa: BLE001 - a case may have put anything in the place of what is looked at
@@ -281,17 +288,24 @@ class Rank:
         go = not unhealthy and seconds <= order.limit and may_go_on(result, spec.after_failure)
         self.box.put_after(number, rank, After(told, unhealthy), go=go)
 
+    def _processes(self) -> dict[int, str]:
+        """The ranks of this world by their process ids."""
+        pids = {rank: self.box.pid(rank) for rank in range(self.spec.world_size)}
+        return {one.pid: f"rank {rank}" for rank, one in pids.items() if one is not None}
+
 
 def _storable(leak: Leak) -> Leak:
     text = shortened(encodable(leak.text), LEAK_LIMIT)
     return msgspec.structs.replace(leak, kind=encodable(leak.kind), text=text)
 
 
-def _note(error: BaseException, assertion: str) -> None:
-    """Add to an exception what the device itself says."""
-    if assertion:
-        with contextlib.suppress(Exception):  # the case's own class may do anything; the log has it as well
-            error.add_note(f"the device says: {assertion}")
+def _note(error: BaseException, label: str, find: Callable[[], str]) -> None:
+    """Add to an exception what is known besides."""
+    with contextlib.suppress(
+        Exception
+    ):  # of a device in this state anything may fail; the error itself is told
+        if text := find():
+            error.add_note(f"{label}: {text}")
 
 
 def _mismatch(context: Any) -> BaseException | None:
