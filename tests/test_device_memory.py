@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from cp_matrix.worker import device_memory
+from cp_matrix.worker import device_memory, isolation
 from cp_matrix.worker.device_memory import UNREMARKABLE, DeviceMemory, amount, held_by
 
 GIB = 2**30
@@ -115,3 +115,14 @@ def test_where_memory_is_used_up_its_holders_are_named(monkeypatch: pytest.Monke
         "of the memory of cuda:0 this rank's tensors hold 22 GiB, its allocator 1 GiB more; "
         "t[leak] has kept 20 GiB of that; rank 1 holds 20 GiB; process 9 holds 1 GiB"
     )
+
+
+def test_a_device_that_failed_has_no_peak_and_takes_no_result_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse() -> int:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", refuse)
+    assert isolation.peak_memory() is None

@@ -192,3 +192,41 @@ def test_a_note_does_not_say_the_error_again() -> None:
 def test_a_hostile_error_sends_no_control_characters() -> None:
     lines = told([FakeRun.failed(CASE.id, message="[bold]\x1b[2J\x07\nsecond \x1b]0;x\x07\r")])
     assert all(line.isprintable() for line in lines)
+
+
+def test_stuck_ranks_say_in_which_operations_they_are_before_their_stacks() -> None:
+    operations = {0: ("all_reduce #7 of group 1",), 1: ("broadcast #7 of group 1",)}
+    attempt = FakeRun.attempt(
+        CASE.id, Verdict.FAILED, reason="rank 0 here", stacks={0: STACK, 1: STACK}, operations=operations
+    )
+    text = "\n".join(told([attempt]))
+    places = [
+        text.index(part) for part in ("rank 0 in all_reduce #7", "rank 1 in broadcast #7", "still inside")
+    ]
+    assert places == sorted(places)
+
+
+def of_a_device(number: int, function: str, verdict: Verdict = Verdict.FAILED) -> Attempt:
+    trace = f'Traceback (most recent call last):\n  File "s.py", line 1, in {function}\n    x()\nE: device\n'
+    error = RankError("AcceleratorError", "device", trace) if verdict is Verdict.FAILED else None
+    record = RankResult(CASE.id, number, 1, error is None, 0.0, 0.1, error, device_failed=error is not None)
+    return FakeRun.attempt(
+        CASE.id, verdict, number=number, rank=1, ranks=(record,), synchronous=number == 2, device_failed=True
+    )
+
+
+def test_the_launch_in_which_a_device_failed_is_shown_below_the_first_failure() -> None:
+    lines = told(
+        [of_a_device(1, "later"), of_a_device(2, "launch")], reason="first; with synchronous launches: x"
+    )
+    shown = [n for n, line in enumerate(lines) if any(f"in {one}" in line for one in ("later", "launch"))]
+    between = lines[shown[0] : shown[1]]
+    assert (len(shown), "   once more, with launches made synchronous:" in between) == (2, True)
+    assert not any(line.startswith("   note") for line in lines)
+
+
+def test_a_device_that_fails_only_without_synchronous_launches_says_so() -> None:
+    attempts = [of_a_device(1, "later"), of_a_device(2, "launch", Verdict.PASSED)]
+    lines = told(attempts, reason="; with synchronous launches: passed")
+    assert [line for line in lines if "synchronous" in line] == ["   note  with synchronous launches: passed"]
+    assert not any("bisect" in line for line in lines)

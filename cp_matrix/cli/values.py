@@ -90,7 +90,11 @@ def seconds(name: str, *, default: float | None = None, help: str) -> Option:  #
 # Options that commands share.
 jobs_option = number("--jobs", help="Worlds at once; default: as many as fit.")
 timeout_option = seconds("--timeout", help="Seconds a case may take; default: as declared.")
-grace_option = seconds("--grace", default=5.0, help="Seconds other ranks may take after one has failed.")
+grace_option = seconds(
+    "--grace",
+    default=5.0,
+    help="Seconds other ranks may take after one has failed, and in which a deadlock is found.",
+)
 
 
 def batch_size_option(help: str) -> Option:  # noqa: A002

@@ -173,11 +173,22 @@ class World:
             return
         pause = min(grace / _LOOKS, _SOON) if self._results else grace / _LOOKS
         if self._unanswered and self._read_flights():
-            there = steady(self._earlier, self._flights, 0.9 * pause)
-            there |= {rank: flight for rank, flight in self._flights.items() if rank in self._results}
-            self._deadlock = deadlock(there, self._results)
+            self._deadlock = deadlock(self._certain_flights(0.9 * pause), self._results)
         if now - self._asked_at >= pause:
             self._ask_for_flights(now)
+
+    def _certain_flights(self, apart: float) -> dict[int, Flight]:
+        """Where ranks stay that are inside, and where those ended that are done.
+
+        All that are inside were where they are when they were asked last: they have been there since before.
+        """
+        done = {rank: result.ended for rank, result in self._results.items()}
+        inside = steady(self._earlier, self._flights, apart)
+        return {rank: flight for rank, flight in inside.items() if rank not in done} | {
+            rank: self._flights[rank]
+            for rank, ended in done.items()
+            if rank in self._flights and self._flights[rank].taken >= ended
+        }
 
     def _ask_for_flights(self, now: float) -> None:
         self._asked_at, self._earlier, self._flights = now, self._flights, {}
