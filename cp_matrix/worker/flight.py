@@ -147,9 +147,9 @@ def recorded(
                 group=group,
                 number=None if of_two else int(entry["collective_seq_id"]),
                 peer=_peer(ends, groups.get(group, ())) if of_two else None,
-                inputs=_shapes(entry["input_sizes"]),
-                outputs=_shapes(entry["output_sizes"]),
-                dtypes=tuple(map(_dtype, [*entry["input_dtypes"], *entry["output_dtypes"]])),
+                inputs=_shapes(entry.get("input_sizes", ())),
+                outputs=_shapes(entry.get("output_sizes", ())),
+                dtypes=tuple(map(_dtype, [*entry.get("input_dtypes", ()), *entry.get("output_dtypes", ())])),
                 done=done,
             )
         )

@@ -86,7 +86,9 @@ def test_a_rank_that_only_comes_late_holds_nobody_up_for_ever(stuck: Finished) -
 def test_a_device_that_failed_is_run_once_more_with_synchronous_launches(stuck: Finished) -> None:
     first, second = attempts(stuck, "loses_its_device")
     assert (first.synchronous, second.synchronous, second.outcome) == (False, True, Verdict.FAILED)
-    assert [one.device_failed for one in first.ranks if one.rank == 1] == [True]
+    assert [(one.device_failed, one.unhealthy) for one in first.ranks if one.rank == 1] == [
+        (True, "its device failed")
+    ]
 
 
 def test_both_runs_of_a_failed_device_are_shown(stuck: Finished) -> None:
