@@ -16,7 +16,7 @@ from worlds import Ranks
 from cp_matrix.mailbox import Mailbox, WorldSpec
 from cp_matrix.record.flight import Flight, Operation
 from cp_matrix.worker.context import Communicator
-from cp_matrix.worker.flight import Lookout, enable, flight, recorded
+from cp_matrix.worker.flight import Lookout, enable, flight, moved, recorded
 
 SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 GROUPS = {"0": (0, 1, 2, 3), "5": (1, 3)}
@@ -138,6 +138,28 @@ def test_a_rank_that_waits_in_a_receive_says_from_whom(two: Ranks) -> None:
 def test_a_rank_that_waits_in_a_collective_waits(two: Ranks) -> None:
     waiting, other = two.call(stuck, False)
     assert (waiting.at, waiting.waits, other.waits) == (None, True, False)
+
+
+def test_data_that_another_thread_moves_are_seen() -> None:
+    reading, writing = os.pipe()
+    go_on, done = threading.Event(), threading.Event()
+
+    def write() -> None:
+        go_on.wait()
+        os.writev(writing, [b"x" * 100])
+        done.wait()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    before = [moved(), moved()]
+    go_on.set()
+    os.readv(reading, [bytearray(100)])
+    after = moved()
+    done.set()
+    thread.join()
+    os.close(reading)
+    os.close(writing)
+    assert (before[1] - before[0], after - before[0]) == (0, 100)
 
 
 def asked(communicator: Communicator, folder: str) -> Flight | None:
