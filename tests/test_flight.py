@@ -133,6 +133,7 @@ def test_a_rank_that_waits_in_a_receive_says_from_whom(two: Ranks) -> None:
         True,
     )
     assert (other.at, other.waits) == (None, False)
+    assert int(waiting.place.split()[-1]) > 0  # and how much data have moved
 
 
 def test_a_rank_that_waits_in_a_collective_waits(two: Ranks) -> None:

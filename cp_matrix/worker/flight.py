@@ -54,7 +54,7 @@ _DISTRIBUTED = str(Path(c10d.__file__))
 _WAITING_FILES = frozenset({_DISTRIBUTED, str(Path(c10d.__file__).with_name("_functional_collectives.py"))})
 _CUDA = Path(torch.cuda.__file__).parent
 _WAITING_CALLS = frozenset((str(_CUDA / name), "synchronize") for name in ("__init__.py", "streams.py"))
-#: Comparing ends by waiting for the device, and enters no operation.
+#: Comparing waits for the device, and enters no operation.
 _COMPARING = str(Path(__file__).with_name("context.py"))
 #: Wrappers around every call of torch's.
 _WRAPPERS = frozenset(
@@ -112,7 +112,7 @@ def flight(backend: str, thread: threading.Thread) -> Flight:
         groups=groups,
         operations=recorded(_dump(backend), groups, retired_is_done=backend == "gloo"),
         at=at,
-        waits=_waits(frames),
+        waits=_waits(frames, backend),
         place=place,
     )
 
@@ -207,14 +207,14 @@ def _frames(frame: FrameType | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _waits(frames: Sequence[FrameType]) -> bool:
+def _waits(frames: Sequence[FrameType], backend: str) -> bool:
     if not frames:
         return False
     innermost = frames[0].f_code
     return (
         innermost.co_filename in _WAITING_FILES
         or (innermost.co_filename, innermost.co_name) in _WAITING_CALLS
-        or any(frame.f_code.co_filename == _COMPARING for frame in frames[:2])
+        or (backend != "gloo" and any(frame.f_code.co_filename == _COMPARING for frame in frames[:2]))
     )
 
 
