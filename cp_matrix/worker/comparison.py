@@ -79,9 +79,8 @@ def _unfit(value: object) -> str:
         return "is on the meta device, where no values are"
     if hasattr(value, "to_local"):
         return f"is a {type(value).__name__}: compare its to_local() or its full_tensor()"
-    if value.is_nested or value.is_quantized or value.layout is not torch.strided:
-        kind = "nested" if value.is_nested else "quantized" if value.is_quantized else value.layout
-        return f"is {kind}: compare dense tensors"
+    if value.is_nested or value.layout is not torch.strided:
+        return f"is {'nested' if value.is_nested else value.layout}: compare dense tensors"
     return ""
 
 

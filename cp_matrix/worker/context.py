@@ -210,6 +210,8 @@ class Context:
             rtol=rtol,
             rmse_bound=rmse_bound,
             require_close=require_close,
+            allow_zero=allow_zero,
+            check_dtype=check_dtype,
         )
         self.metrics.append(metric)
         return metric.ok
