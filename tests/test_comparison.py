@@ -50,6 +50,19 @@ def test_memory_layout_and_gradients_do_not_matter(other: torch.Tensor) -> None:
     assert measured(other, one).ok
 
 
+@pytest.mark.parametrize(
+    "expected",
+    [torch.ones(1, dtype=torch.float64).expand(3, 2), torch.ones(2, 3, dtype=torch.float64).t()],
+    ids=["expanded", "transposed"],
+)
+def test_what_is_compared_stays_as_it_is_and_its_index_is_that_of_the_tensor(expected: torch.Tensor) -> None:
+    actual = expected.clone()
+    actual[2, 0] = 3.0
+    assert "worst at [2, 0]: 3, expected 1" in measured(actual, expected).detail
+    assert "worst at [2, 0]: 1, expected 3" in measured(expected, actual).detail
+    assert (expected.tolist(), actual.tolist()) == ([[1, 1]] * 3, [[1, 1], [1, 1], [3, 1]])
+
+
 def test_a_scalar_is_compared() -> None:
     assert measured(torch.tensor(1.05), torch.tensor(1.0)).ok
     assert measured(torch.tensor(1.2), torch.tensor(1.0)).count == 1

@@ -122,26 +122,25 @@ class Difference:
         self._limits = f"atol={atol:g} rtol={rtol:g}"
         self.count = actual.numel()
         got, want = _wide(actual), _wide(expected)
-        finite = torch.isfinite(got) & torch.isfinite(want)
-        size = want.abs()
-        error = torch.where(finite, (got - want).abs(), 0.0)
+        bad = ~(torch.isfinite(got) & torch.isfinite(want))
+        error = (got - want).abs()
+        tolerance = want.abs()
+        del got, want  # each is four times a bfloat16 tensor
+        largest = tolerance.max()
+        tolerance.mul_(rtol).add_(atol)
         if not any(tensor.is_floating_point() or tensor.is_complex() for tensor in (actual, expected)):
             # float64 holds each integer up to 2**53; differences that int64 cannot hold are far above that.
             exact = (actual.to(torch.int64) - expected.to(torch.int64)).to(torch.float64).abs()
             error = torch.where(error < 2.0**62, exact, error)
-        tolerance = atol + rtol * size
-        self._shares = torch.where(finite, error / tolerance.clamp_min(_TINY), 0.0)
-        figures = (
-            *(finite.sum(), (error > tolerance).sum(), size.max()),
-            *(error.max(), error.square().mean(), self._shares.max()),
-        )
-        finites, outside, largest, *errors = torch.stack([one.to(torch.float64) for one in figures]).tolist()
-        self.outside = int(outside)
-        self.is_finite = finites == self.count
-        self.expects_zero = largest == 0.0
-        self._max_abs, mean_square, self._share = errors
-        self.rmse = math.sqrt(mean_square)
-        self._any_finite = finites > 0
+        error.masked_fill_(bad, 0.0)
+        outside = (error > tolerance).sum()
+        self._shares = (error / tolerance.clamp_min_(_TINY)).masked_fill_(bad, 0.0)
+        figures = bad.sum(), outside, largest, error.max(), error.square().mean(), self._shares.max()
+        told = torch.stack([one.to(torch.float64) for one in figures]).tolist()
+        self._bad, self.outside = int(told[0]), int(told[1])
+        self.is_finite = not self._bad
+        self.expects_zero = told[2] == 0.0
+        self._max_abs, self.rmse, self._share = told[3], math.sqrt(told[4]), told[5]
 
     @property
     def figures(self) -> tuple[float | None, ...]:
@@ -160,7 +159,7 @@ class Difference:
                 f"{self.outside} of {self.count} values outside, worst at {list(index)}: {got}, "
                 f"expected {want}{_times(self._share)} ({self._limits})"
             )
-        elif told and self._any_finite:
+        elif self.count > self._bad > 0:
             told.append(f"worst finite error {self._max_abs:.3g}, within tolerance")
         return told
 
@@ -219,13 +218,10 @@ def _apart(one: complex, other: complex, digits: int = 6) -> tuple[str, str]:
 
 def _times(share: float) -> str:
     """How many times its tolerance an error is, where it has one."""
-    if share >= _BEYOND:
+    if not share < _BEYOND:
         return ""
-    return (
-        f", {share:.0f} times its tolerance"
-        if 1e2 <= share < 1e6
-        else f", {_apart(share, 1.0, 3)[0]} times its tolerance"
-    )
+    shown = f"{share:.0f}" if 1e2 <= share < 1e6 else _apart(share, 1.0, 3)[0]
+    return f", {shown} times its tolerance"
 
 
 def _unravelled(flat: int, shape: torch.Size) -> tuple[int, ...]:
