@@ -83,6 +83,21 @@ def test_a_figure_that_is_not_there_says_why(metric: TensorError, shown: list[st
     assert re.split(r"  +", row)[2:5] == shown
 
 
+@pytest.mark.parametrize(
+    ("count", "ok", "zero", "state"),
+    [
+        *((4, True, False, "ok"), (4, True, True, "all zero"), (0, True, True, "empty")),
+        *((4, False, True, "MISMATCH"), (0, False, False, "MISMATCH")),
+    ],
+)
+def test_the_figures_say_where_what_is_expected_is_nothing(
+    count: int, ok: bool, zero: bool, state: str
+) -> None:
+    metric = TensorError("dq", 0.0, 0.0, 0.1, 0.1, ok=ok, share=0.0, count=count, zero=zero)
+    row = metrics_table([record(1, metrics=(metric,))]).splitlines()[1]
+    assert re.split(r"  +", row)[-1] == state
+
+
 def test_the_nearest_to_its_tolerance_need_not_have_the_largest_error() -> None:
     near, far = (
         TensorError("dq", 0.5, 0.5, 0.1, 0.1, share=0.9),

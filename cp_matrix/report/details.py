@@ -55,7 +55,7 @@ def metrics_table(ranks: Iterable[RankResult]) -> str:
             _number(metric.atol, "-"),
             _number(metric.rtol, "-"),
             _number(metric.rmse_bound, "-"),
-            "ok" if metric.ok else "MISMATCH",
+            _state(metric),
         )
         for record in sorted(ranks, key=lambda record: record.rank)
         for metric in record.metrics
@@ -108,6 +108,12 @@ def _history(attempt: Attempt) -> list[str]:
 
 def _distance(metric: TensorError) -> float:
     return float("inf") if metric.max_abs is None else metric.max_abs
+
+
+def _state(metric: TensorError) -> str:
+    if not metric.ok:
+        return "MISMATCH"
+    return "ok" if not metric.zero else "all zero" if metric.count else "empty"
 
 
 def _share(metric: TensorError) -> float:
