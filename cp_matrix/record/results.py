@@ -73,6 +73,8 @@ class RankResult(msgspec.Struct, frozen=True):
     seconds: float
     error: RankError | None = None
     metrics: tuple[TensorError, ...] = ()
+    #: Why the case compares nothing, where it has said so.
+    unchecked: str = ""
     values: dict[str, float | str] = {}
     phases: dict[str, float] = {}
     peak_memory: int | None = None
@@ -88,8 +90,6 @@ class RankResult(msgspec.Struct, frozen=True):
     returned: bool = False
     #: Ranks whose processes were gone already when this one failed: its failure is their loss's consequence.
     peers_gone: tuple[int, ...] = ()
-    #: Why the case compares nothing, where it has said so.
-    unchecked: str = ""
 
 
 class Attempt(msgspec.Struct, frozen=True):
