@@ -12,6 +12,7 @@ import msgspec
 from cp_matrix.record.fold import RunRecord
 from cp_matrix.record.rerun import Rerun, bisect_command
 from cp_matrix.record.results import ASIDES, Attempt, CaseResult, Leak, RankResult, Verdict
+from cp_matrix.report.details import nearest
 from cp_matrix.report.first_failure import (
     culprit,
     deciding,
@@ -78,6 +79,8 @@ class Closing:
         skipped: cases that said as they ran that they cannot be run here, by their reason.
         leaks: what cases left behind, by case.
         failures: cases that failed, crashed or timed out, in the order they ended.
+        closest: for each (test[@variant], tensor) the case that passed closest to its tolerance, and the
+            largest error there as a share of it; the closest first.
     """
 
     record: RunRecord
@@ -89,6 +92,7 @@ class Closing:
     skipped: Counter[str]
     leaks: Mapping[str, tuple[Leak, ...]]
     failures: tuple[Concluded, ...]
+    closest: Mapping[tuple[str, str], tuple[str, float]]
 
     @cached_property
     def counts(self) -> Counter[Verdict | None]:
@@ -189,6 +193,7 @@ def close(record: RunRecord, command: Command = _RERUN, folder: Path | None = No
         skipped=Counter(first_line(one.reason) for one in results.values() if one.verdict is Verdict.SKIPPED),
         leaks=_leaks(record),
         failures=told(result for result in ran if result.verdict.is_bad),
+        closest=_closest(record),
     )
 
 
@@ -204,3 +209,18 @@ def _leaks(record: RunRecord) -> dict[str, tuple[Leak, ...]]:
                 text = f"{rank.unhealthy}; its world was replaced"
                 found.setdefault(case, {})[Leak("world", text)] = None
     return {case: tuple(leaks) for case, leaks in found.items()}
+
+
+def _closest(record: RunRecord) -> dict[tuple[str, str], tuple[str, float]]:
+    found: dict[tuple[str, str], tuple[str, float]] = {}
+    for case in record.plan.runnable:
+        result = record.results.get(case.id)
+        if result is None or result.verdict is not Verdict.PASSED:
+            continue
+        attempt = deciding(result, record.attempts_of(case.id))
+        for name, metric in nearest(attempt.ranks if attempt is not None else ()).items():
+            # Where a larger share passed, another bound decided.
+            share = metric.share if metric.share is not None and metric.share <= 1.0 else 0.0
+            if share > found.get((case.group, name), ("", 0.0))[1]:
+                found[case.group, name] = case.id, share
+    return dict(sorted(found.items(), key=lambda one: -one[1][1]))
