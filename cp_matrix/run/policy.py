@@ -172,9 +172,10 @@ def _complete(view: View, limits: Limits, failed: Sequence[RankResult], limit: f
     outcome, reason, rank = Verdict.PASSED, "", None
     if failed:
         outcome, reason, rank = Verdict.FAILED, _failure_line(decisive), decisive.rank
-    elif not any(one.skip is not None for one in view.results.values()):
-        if reason := _vacuous(list(view.results.values())):
-            outcome = Verdict.FAILED
+    elif not any(one.skip is not None for one in view.results.values()) and (
+        reason := _vacuous(list(view.results.values()))
+    ):
+        outcome = Verdict.FAILED
     if all(view.gates.get(each) for each in range(view.world_size)):
         return Judgement(outcome, reason, rank)
     waiting = [each for each in range(view.world_size) if each not in view.gates]
