@@ -95,7 +95,7 @@ def command(
     from cp_matrix.mailbox import AfterFailure, Isolation, WorldSpec
     from cp_matrix.run.fleet import Settings
     from cp_matrix.run.policy import Limits, Rules
-    from cp_matrix.session.coverage import check_coverage
+    from cp_matrix.session.coverage import violation
     from cp_matrix.session.session import Session
     from cp_matrix.session.suites import check_suite
 
@@ -110,7 +110,6 @@ def command(
             after_failure = after_failure if _was_typed("after_failure") else replayed.after_failure.value
         for (_, suite), folders in sorted(arranged.import_path.items()):
             check_suite(suite, folders)
-        check_coverage(arranged.chosen.plan, expect, min_run)
         spec = WorldSpec.template(seed, Isolation(isolation), AfterFailure(after_failure))
         session = Session(
             arranged,
@@ -123,6 +122,7 @@ def command(
             maxfail=maxfail or (1 if ordering.until_fail else None),
             plain=plain,
             began=began,
+            refused=violation(arranged.chosen.plan, expect, min_run),
         )
         status = session.carry_out(flaky_fails=flaky == "fail")
         if status or not ordering.loops:

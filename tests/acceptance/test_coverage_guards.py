@@ -8,6 +8,8 @@ import pytest
 from command import Begin, Finished, Project, SideBySide
 
 from cp_matrix.record import events
+from cp_matrix.record.reading import load
+from cp_matrix.record.results import Verdict
 
 SKIPPING = """
 suite: simple:run
@@ -46,6 +48,7 @@ def runs(side_by_side: Begin[Finished]) -> Runs:
             "expects another number": skipping("--expect", "3"),
             "asks for more": skipping("--min-run", "3"),
             "expects none": skipping("t[passes2]", "--expect", "0"),
+            "expects some of none": skipping("t[passes2]", "--expect", "1"),
             "wrong option": skipping("--batch-size", "0"),
         }
     )
@@ -93,13 +96,43 @@ def test_a_world_larger_than_the_machine_is_skipped_with_the_reason(runs: Runs) 
 def test_another_number_of_cases_than_expected_exits_with_4(runs: Runs) -> None:
     finished = runs["expects another number"]
     said = "2 cases can run here, --expect says 3" in finished.err
-    assert (finished.exit_code, said, finished.folder) == (4, True, None), finished.said
+    assert (finished.exit_code, said) == (4, True), finished.said
 
 
 def test_fewer_cases_than_asked_for_exit_with_4(runs: Runs) -> None:
     finished = runs["asks for more"]
     said = "2 cases can run here, --min-run asks for 3" in finished.err
-    assert (finished.exit_code, said, finished.folder) == (4, True, None), finished.said
+    assert (finished.exit_code, said) == (4, True), finished.said
+
+
+@pytest.mark.parametrize("name", ["expects another number", "asks for more", "expects some of none"])
+def test_a_violated_guard_is_an_error_in_junit_and_nothing_has_run(runs: Runs, name: str) -> None:
+    finished = runs[name]
+    junit = finished.junit()
+    errors = [
+        case.name for suite in junit for case in suite if case.result and case.result[0]._tag == "error"
+    ]
+    assert errors[0] == "coverage guard"
+    assert (junit.errors, set(finished.verdicts.values())) == (
+        len(errors),
+        {Verdict.NOT_RUN} if errors[1:] else set(),
+    )
+    assert not [event for event in finished.events if isinstance(event, events.WorldStarted)]
+
+
+def test_a_violated_guard_stands_in_the_summary_and_in_the_last_line(runs: Runs) -> None:
+    finished = runs["asks for more"]
+    summary = (finished.run / "summary.md").read_text()
+    assert "1 by rule-1: No passes2 today" in summary, summary
+    assert finished.out.splitlines()[-1].endswith("--min-run asks for 3"), finished.said
+
+
+def test_the_reports_of_a_violated_guard_can_be_made_again(runs: Runs) -> None:
+    finished = runs["expects another number"]
+    assert [event.exit_code for event in finished.events if isinstance(event, events.RunFinished)] == [4]
+    record = load(finished.run)
+    assert record.finished is not None
+    assert record.finished.guard.startswith("2 cases can run here, --expect says 3\n")
 
 
 def test_expecting_no_case_and_having_none_exits_with_5(runs: Runs) -> None:
