@@ -93,7 +93,7 @@ def pending(case: Case, attempts: Sequence[Attempt], why: str) -> Rendered:
 
 
 def guard(text: str) -> Rendered:
-    """An error that says in what way the cases are not those asked for, also where there is no case to say it."""
+    """An error that says in what way the cases are not those asked for, also where there is no case."""
     base = junit_xml.TestCase(GUARD, classname="cp_matrix")
     message = one_line(first_line(text), details.LINE_LIMIT)
     base.add_error_info(message=message, output=cap(text, FAILED_LIMIT), error_type="cp_matrix.Coverage")

@@ -106,6 +106,22 @@ def choose(request: Request) -> Chosen:
     return Chosen(matrices, facts, selected, request, named, machine, answers)
 
 
+def of_other_versions(matrices: Iterable[LoadedMatrix], machine: Mapping[str, Any], where: str) -> list[str]:
+    """A sentence for each matrix that was made for another version of a library than there is.
+
+    Args:
+        machine: facts as rules read them, or as they were probed.
+        where: what has the other version: a profile's name, or this machine.
+    """
+    from cp_matrix.matrix.facts import read_facts
+
+    return [
+        f"{matrix.name} is for {name.removesuffix('_version')} {matrix.made_for[name]}, {where} has {version}"
+        for matrix in matrices
+        for name, version in matrix.other_versions(read_facts(machine)).items()
+    ]
+
+
 def _named_variants(cases: Iterable[str]) -> list[str]:
     """The variants of ids that end in one; asking for such a case asks for its variant."""
     found = [_VARIANT.search(case) for case in cases]

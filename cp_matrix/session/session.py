@@ -30,12 +30,13 @@ from cp_matrix.run.policy import Rules
 from cp_matrix.run.queue import Order
 from cp_matrix.run.starts import torch_launchers
 from cp_matrix.session import streams
-from cp_matrix.session.choose import Chosen
+from cp_matrix.session.choose import Chosen, of_other_versions
 from cp_matrix.session.coverage import CoverageError
 from cp_matrix.session.exit_status import exit_status, is_running
 from cp_matrix.session.order import Arranged
 from cp_matrix.session.places import ranks_per_gpu, slots_for
 from cp_matrix.session.recorded import VARIABLES, typed_here
+from cp_matrix.session.suites import code_of
 
 
 class Session:
@@ -84,7 +85,8 @@ class Session:
         ]
         shared = ranks_per_gpu(chosen)
         environ = {**SHARED_GPU_ENVIRONMENT, **os.environ} if shared > 1 else os.environ
-        self._notices = [*chosen.facts["notes"], *arranged.notices]
+        versions = of_other_versions(chosen.matrices, chosen.facts, "this machine")
+        self._notices = [*versions, *chosen.facts["notes"], *arranged.notices]
         if settings.spec.isolation is Isolation.OFF:
             self._notices.append("isolation is off: what a case leaves behind meets the next one")
         if shared > 1:
@@ -180,6 +182,7 @@ def _environment(chosen: Chosen) -> dict[str, object]:
         "executable": sys.executable,
         "matrices": {matrix.name: str(matrix.path) for matrix in chosen.matrices},
         "facts": dict(chosen.facts),
+        "code": code_of(chosen),
         "environment": {
             name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLES)
         },
