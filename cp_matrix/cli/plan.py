@@ -23,7 +23,7 @@ from cp_matrix.record.lockfile import dump
 from cp_matrix.report.phrases import several
 from cp_matrix.report.printable import printable
 from cp_matrix.run.queue import Queue
-from cp_matrix.session.choose import Chosen, Request, choose, of_other_versions
+from cp_matrix.session.choose import Chosen, Request, choose
 from cp_matrix.session.coverage import violation
 from cp_matrix.session.locks import lock_of
 
@@ -42,6 +42,7 @@ def list_command(request: Request, everything: bool, with_hash: bool, as_json: b
     matrices (shipped names, files, folders) or cases (ids, beginnings of ids, short hashes).
     """
     chosen = choose(request)
+    show_notices(chosen, err=True)
     shown = [planned for planned in chosen.plan.cases if everything or planned.skip is None]
     if as_json:
         click.echo(json.dumps([_case_as_dict(planned) for planned in shown], indent=2))
@@ -118,9 +119,7 @@ def plan_command(
 
 def _show(request: Request, chosen: Chosen, plan: Mapping[str, Any]) -> None:
     facts, counts = chosen.facts, plan["counts"]
-    where = "this machine" if request.profile is None else find.profile_name(request.profile)
-    for sentence in of_other_versions(chosen.matrices, chosen.machine, where):
-        click.echo(printable(f"note: {sentence}"))
+    show_notices(chosen)
     names = ", ".join(matrix.name for matrix in chosen.matrices)
     click.echo(printable(f"{names}{' (essential)' if request.essential else ''}"))
     unknown = f", {counts['unknown']} unknown" if counts["unknown"] else ""
@@ -156,6 +155,12 @@ def _show(request: Request, chosen: Chosen, plan: Mapping[str, Any]) -> None:
     )
 
 
+def show_notices(chosen: Chosen, *, err: bool = False) -> None:
+    """What a person should know before anything else."""
+    for notice in chosen.notices:
+        click.echo(printable(f"note: {notice}"), err=err)
+
+
 def machine_line(request: Request, facts: Mapping[str, Any]) -> str:
     """What is planned for, in one line; a profile may leave out anything."""
     where = "" if request.profile is None else f"profile {find.profile_name(request.profile)}: "
@@ -172,6 +177,7 @@ def _as_dict(chosen: Chosen, batch_size: float) -> dict[str, Any]:
     reasons = Counter(skip for skip in plan.skips if skip is not None)
     return {
         "matrices": [{"name": matrix.name, "path": str(matrix.path)} for matrix in chosen.matrices],
+        "notices": list(chosen.notices),
         "essential": chosen.request.essential,
         "variants": list(chosen.request.variants),
         "counts": dict(zip(_COUNTED, (total, run, total - run - plan.unknown, plan.unknown), strict=True)),

@@ -8,6 +8,7 @@ from typing import Any, Union
 
 from cp_matrix.errors import Location
 from cp_matrix.matrix.case import Scalar, Value
+from cp_matrix.matrix.facts import read_facts
 from cp_matrix.matrix.predicates import Expression, Template
 from cp_matrix.matrix.query import Query
 from cp_matrix.matrix.version import Version
@@ -130,11 +131,12 @@ class LoadedMatrix:
     made_for: Mapping[str, Version] = field(default_factory=dict)
 
     def other_versions(self, machine: Mapping[str, Any]) -> dict[str, Version]:
-        """The facts, as `read_facts` gives them, in which a machine has another version than it was made for.
+        """The facts in which a machine has another version than it was made for.
 
         A version is the same that has the same numbers as far as those of the matrix go.
         """
-        found = {name: machine.get(name) for name in self.made_for}
+        read = read_facts(machine)
+        found = {name: read[name] for name in self.made_for}
         return {
             name: version
             for name, version in found.items()

@@ -14,7 +14,7 @@ from cp_matrix.plan.plan import Plan
 from cp_matrix.plan.selection import Selection, select
 from cp_matrix.record import lockfile
 from cp_matrix.record.reading import REPORTS, load, recorded_environment, resolve
-from cp_matrix.session.choose import Request, choose, of_other_versions
+from cp_matrix.session.choose import Request, choose
 from cp_matrix.session.suites import code_of
 
 
@@ -90,12 +90,10 @@ def _names(before: Side, after: Side) -> tuple[str, str]:
 
 def _planned(request: Request) -> Side:
     chosen = choose(request)
-    machine = "this machine" if request.profile is None else find.profile_name(request.profile)
-    name = machine.rpartition("/")[2]
+    name = chosen.where.rpartition("/")[2]
     matrices = ", ".join(matrix.name for matrix in chosen.matrices)
-    notices = of_other_versions(chosen.matrices, chosen.machine, name)
     what = f"{matrices}{' (essential)' if request.essential else ''} on {name}"
-    return Side(name, what, chosen.plan, chosen.facts, code_of(chosen), tuple(notices))
+    return Side(name, what, chosen.plan, chosen.facts, code_of(chosen), chosen.notices)
 
 
 def _recorded(word: str) -> Side | None:

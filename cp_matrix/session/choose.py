@@ -62,6 +62,21 @@ class Chosen:
     answers: Answers | None = None
 
     @property
+    def where(self) -> str:
+        """What the machine is called."""
+        return "this machine" if self.request.profile is None else find.profile_name(self.request.profile)
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """A sentence for each matrix that was made for another version of a library than the machine has."""
+        return tuple(
+            f"{matrix.name} is for {name.removesuffix('_version')} {matrix.made_for[name]}, "
+            f"{self.where} has {version}"
+            for matrix in self.matrices
+            for name, version in matrix.other_versions(self.machine).items()
+        )
+
+    @property
     def rerun(self) -> Rerun:
         from cp_matrix.record.rerun import Rerun
 
@@ -104,22 +119,6 @@ def choose(request: Request) -> Chosen:
     if selection:
         selected = settle(selected, matrices, machine, answers)
     return Chosen(matrices, facts, selected, request, named, machine, answers)
-
-
-def of_other_versions(matrices: Iterable[LoadedMatrix], machine: Mapping[str, Any], where: str) -> list[str]:
-    """A sentence for each matrix that was made for another version of a library than there is.
-
-    Args:
-        machine: facts as rules read them, or as they were probed.
-        where: what has the other version: a profile's name, or this machine.
-    """
-    from cp_matrix.matrix.facts import read_facts
-
-    return [
-        f"{matrix.name} is for {name.removesuffix('_version')} {matrix.made_for[name]}, {where} has {version}"
-        for matrix in matrices
-        for name, version in matrix.other_versions(read_facts(machine)).items()
-    ]
 
 
 def _named_variants(cases: Iterable[str]) -> list[str]:

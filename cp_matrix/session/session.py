@@ -30,7 +30,7 @@ from cp_matrix.run.policy import Rules
 from cp_matrix.run.queue import Order
 from cp_matrix.run.starts import torch_launchers
 from cp_matrix.session import streams
-from cp_matrix.session.choose import Chosen, of_other_versions
+from cp_matrix.session.choose import Chosen
 from cp_matrix.session.coverage import CoverageError
 from cp_matrix.session.exit_status import exit_status, is_running
 from cp_matrix.session.order import Arranged
@@ -85,8 +85,7 @@ class Session:
         ]
         shared = ranks_per_gpu(chosen)
         environ = {**SHARED_GPU_ENVIRONMENT, **os.environ} if shared > 1 else os.environ
-        versions = of_other_versions(chosen.matrices, chosen.facts, "this machine")
-        self._notices = [*versions, *chosen.facts["notes"], *arranged.notices]
+        self._notices = [*chosen.notices, *chosen.facts["notes"], *arranged.notices]
         if settings.spec.isolation is Isolation.OFF:
             self._notices.append("isolation is off: what a case leaves behind meets the next one")
         if shared > 1:
