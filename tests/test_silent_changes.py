@@ -222,8 +222,8 @@ def test_a_change_of_code_that_may_hold_tolerances_is_noticed(
 ) -> None:
     # A copy of the package, whose own files are those of its suites.
     shutil.copytree(PACKAGE, tmp_path / "cp_matrix", ignore=shutil.ignore_patterns("__pycache__"))
-    for what in ("matrices", "profiles"):
-        shutil.copytree(find.shipped_folder(what), tmp_path / what, dirs_exist_ok=True)
+    for folder in (find.shipped_folder(), find.profiles_folder()):
+        shutil.copytree(folder, tmp_path / folder.name, dirs_exist_ok=True)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
 
     def plan(*words: str) -> subprocess.CompletedProcess[str]:

@@ -19,8 +19,17 @@ class Words:
     cases: tuple[str, ...]
 
 
-def shipped_folder(what: str = "matrices") -> Path:
-    """Where the shipped matrices are, or profiles: inside an installed wheel, or at the top of a checkout."""
+def shipped_folder() -> Path:
+    """Where the shipped matrices are: inside an installed wheel, or at the top of a checkout."""
+    return _shipped("matrices")
+
+
+def profiles_folder() -> Path:
+    """Where the shipped profiles are, likewise."""
+    return _shipped("profiles")
+
+
+def _shipped(what: str) -> Path:
     package = Path(cp_matrix.__file__).resolve().parent
     inside = package / f"_{what}"
     return inside if inside.is_dir() else package.parent / what
@@ -33,7 +42,7 @@ def shipped() -> dict[str, Path]:
 
 def shipped_profiles() -> dict[str, Path]:
     """The shipped profiles of machines by name, in alphabetical order."""
-    return {path.stem: path for path in sorted(shipped_folder("profiles").glob("*.json"))}
+    return {path.stem: path for path in sorted(profiles_folder().glob("*.json"))}
 
 
 def profile_of(word: str) -> Path | None:
