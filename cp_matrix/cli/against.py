@@ -58,7 +58,7 @@ def show_against(request: Request, against: Sequence[str], *, as_json: bool) -> 
     for line in changes.told(found, names, width=width, more=": --json has them"):
         click.echo(line)
     if not found:
-        click.echo("\nNo case is decided differently, or does something else.")
+        click.echo("\nNo case is decided differently. Each does the same.")
 
 
 def _as_dict(side: Side) -> dict[str, object]:

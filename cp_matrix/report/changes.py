@@ -42,8 +42,8 @@ def told(
             continue
         lines += ["", f"{_title(kind, names)}: {sum(len(change.cases) for change in alike)}"]
         for change in alike[:GROUPS]:
-            lines += _wrapped(f"{len(change.cases):>7}  {_what(change)}", 9, width)
-            lines += _wrapped(f"         {_examples(change.cases)}", 9, width)
+            lines += _wrapped(f"{len(change.cases):>7}  ", _what(change), width)
+            lines += _wrapped("         ", _examples(change.cases), width)
         if rest := alike[GROUPS:]:
             hidden = several(sum(len(change.cases) for change in rest), "case")
             lines.append(f"         and {several(len(rest), 'more group')} ({hidden}){more}")
@@ -109,13 +109,12 @@ def _examples(cases: Sequence[str]) -> str:
     return ", ".join(map(printable, cases[:EXAMPLES])) + more
 
 
-def _wrapped(text: str, indent: int, width: int) -> list[str]:
+def _wrapped(lead: str, text: str, width: int) -> list[str]:
     return textwrap.wrap(
         text,
         width,
-        subsequent_indent=" " * indent,
-        drop_whitespace=True,
-        replace_whitespace=False,
+        initial_indent=lead,
+        subsequent_indent=" " * len(lead),
         break_long_words=False,
         break_on_hyphens=False,
     )
