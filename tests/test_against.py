@@ -216,3 +216,33 @@ def test_a_plan_is_held_against_a_number_or_a_lock_file(
 def test_a_plan_that_is_not_as_expected_locks_nothing(run: Run) -> None:
     assert run("m.yaml", "--expect", "5", "--lock", "a.lock")[0] == ExitCode.COVERAGE
     assert not Path("a.lock").exists()
+
+
+def test_selectors_that_fit_nothing_on_the_other_side_leave_nothing_there(run: Run) -> None:
+    found = difference(run, "wider.yaml", "-p", "pad=true", "--against", "m.yaml")
+    assert (found["before"]["cases"], found["after"]["cases"]) == (0, 6)
+    assert run("wider.yaml", "-p", "pads=true", "--against", "m.yaml")[0] == ExitCode.USAGE
+
+
+def test_sides_are_called_by_what_tells_them_apart(run: Run) -> None:
+    Path("old").mkdir()
+    Path("old", "m.yaml").write_text(MATRIX)
+    Path("old", "case.py").write_text("def run(params, context): pass\n")
+    run("m.yaml", "--lock", "a.lock")
+    called = {
+        other: run("m.yaml", "--against", other)[1].splitlines()[0]
+        for other in ("wider.yaml", "old/m.yaml", "a.lock", "h100-fa2", "m.yaml")
+    }
+    assert called == {
+        "wider.yaml": "6 cases: 4 to run of m, 8 of wider",
+        "old/m.yaml": "6 cases: 4 to run of m.yaml, 4 of old/m.yaml",
+        "a.lock": "6 cases: 4 to run on this machine, 4 on a.lock",
+        "h100-fa2": "6 cases: 4 to run on this machine, 4 on h100-fa2",
+        "m.yaml": "6 cases: 4 to run on this side, 4 on the other side",
+    }
+
+
+def test_a_run_that_cannot_be_read_is_told_as_such(run: Run) -> None:
+    (record_a_run("m.yaml") / "plan.json").write_text("{")
+    status, _, err = run("m.yaml", "--against", "latest")
+    assert (status, "is not a plan" in err) == (ExitCode.USAGE, True), err

@@ -41,7 +41,7 @@ def test_fewer_or_other_cases_than_asked_for_are_refused(
 
 def test_a_violation_tells_what_the_others_are_skipped_for() -> None:
     found = violated(PLAN, 4, None)
-    assert str(found).splitlines()[1:3] == ["  4 cases selected, 1 skipped:", "    1 by rule: not here"]
+    assert str(found).splitlines()[1:3] == ["  4 cases selected, 1 not to run:", "    1 by rule: not here"]
 
 
 def test_many_reasons_for_skips_are_counted_and_not_listed() -> None:
@@ -49,3 +49,14 @@ def test_many_reasons_for_skips_are_counted_and_not_listed() -> None:
     many = Plan(tuple(PlannedCase(case, Skip("r", f"n is {n}")) for n, case in enumerate(cases)))
     lines = str(violated(many, 1, None)).splitlines()
     assert (len(lines), lines[-2]) == (12, "    22 for 22 more reasons: cp-matrix plan shows them")
+
+
+def test_a_number_is_no_answer_where_some_cases_are_unknown() -> None:
+    unknown = PlannedCase(CASES[3], Skip("r", "Not known: x", unknown=True))
+    plan = Plan((*map(PlannedCase, CASES[:3]), unknown))
+    found = violated(plan, 3, None)
+    assert found is not None
+    assert (
+        found.message.splitlines()[0] == "3 cases can run here (of 1 case it is not known), --expect says 3"
+    )
+    assert violated(plan, None, 3) is None

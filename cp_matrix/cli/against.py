@@ -13,7 +13,7 @@ from cp_matrix.plan.difference import assumed, compare, differing_facts
 from cp_matrix.report import changes
 from cp_matrix.report.phrases import several
 from cp_matrix.report.printable import printable
-from cp_matrix.session.against import Side, sides_of
+from cp_matrix.session.against import Side, names_of, sides_of
 from cp_matrix.session.choose import Request
 
 
@@ -22,7 +22,7 @@ def show_against(request: Request, against: Sequence[str], *, as_json: bool) -> 
     before, after = sides_of(request, against)
     facts = () if before.facts is None or after.facts is None else differing_facts(before.facts, after.facts)
     found = compare(before.plan, after.plan)
-    names = (before.name, after.name)
+    names = names_of(before, after)
     code = (
         []
         if before.code is None or after.code is None
@@ -30,8 +30,8 @@ def show_against(request: Request, against: Sequence[str], *, as_json: bool) -> 
     )
     if as_json:
         difference = {
-            "before": _as_dict(before),
-            "after": _as_dict(after),
+            "before": _as_dict(before, names[0]),
+            "after": _as_dict(after, names[1]),
             "facts": [asdict(one) for one in facts],
             "code": code,
             "matched": assumed(before.plan, after.plan),
@@ -43,7 +43,8 @@ def show_against(request: Request, against: Sequence[str], *, as_json: bool) -> 
         click.echo(printable(f"note: {notice}"))
     runs = (len(before.plan.runnable), len(after.plan.runnable))
     total = several(len(after.plan.cases), "case")
-    click.echo(printable(f"{total}: {runs[1]} to run on {names[1]}, {runs[0]} on {names[0]}"))
+    word = "of" if names[1] in after.names[1:] else "on"
+    click.echo(printable(f"{total}: {runs[1]} to run {word} {names[1]}, {runs[0]} {word} {names[0]}"))
     click.echo(f"{changes.headline(found)} by {printable(after.what)}")
     click.echo(f"    compared with {printable(before.what)}")
     for line in changes.matched(assumed(before.plan, after.plan)):
@@ -61,6 +62,6 @@ def show_against(request: Request, against: Sequence[str], *, as_json: bool) -> 
         click.echo("\nNo case is decided differently. Each does the same.")
 
 
-def _as_dict(side: Side) -> dict[str, object]:
+def _as_dict(side: Side, name: str) -> dict[str, object]:
     run = len(side.plan.runnable)
-    return {"machine": side.name, "what": side.what, "cases": len(side.plan.cases), "run": run}
+    return {"machine": name, "what": side.what, "cases": len(side.plan.cases), "run": run}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from cp_matrix.matrix import find
 from cp_matrix.plan.plan import Plan
 from cp_matrix.plan.selection import Selection, select
 from cp_matrix.record import lockfile
-from cp_matrix.record.reading import REPORTS, load, recorded_environment, resolve
+from cp_matrix.record.planfile import load_plan
+from cp_matrix.record.reading import REPORTS, recorded_environment, resolve
 from cp_matrix.session.choose import Request, choose
 from cp_matrix.session.suites import code_of
 
@@ -23,14 +24,14 @@ class Side:
     """What is compared.
 
     Attributes:
-        name: what to call it, the shorter the better.
+        names: what to call it: the machine, the matrices, their files; a lock file or run has but one.
         what: in a line, what it is.
         facts: of the machine; None where nobody tells.
         code: of suites, see `cp_matrix.record.lockfile.Code`; None where nobody tells.
         notices: what a person should know before anything else.
     """
 
-    name: str
+    names: tuple[str, ...]
     what: str
     plan: Plan
     facts: Mapping[str, Any] | None = None
@@ -72,28 +73,38 @@ def sides_of(request: Request, against: Sequence[str]) -> tuple[Side, Side]:
     if own is not None:
         request = replace(request, words=())
         if not recorded and not matrices:
-            raise UsageError(f"{own.name} holds cases as they were decided, not for another machine")
+            raise UsageError(f"{own.what} holds cases as they were decided, not for another machine")
         other = replace(other, words=())
     if matrices:
         other = replace(other, words=(*matrices, *find.sort_words(other.words).cases))
-    before = recorded[0] if recorded else _planned(other)
-    after = own or _planned(request)
-    sides = tuple(_selected(one, request) if one in (*recorded, own) else one for one in (before, after))
-    names = _names(sides[0], sides[1])
-    return replace(sides[0], name=names[0]), replace(sides[1], name=names[1])
+    after = _selected(own, request) if own is not None else _planned(request)
+    return (_selected(recorded[0], request) if recorded else _planned_if_any(other)), after
 
 
-def _names(before: Side, after: Side) -> tuple[str, str]:
-    """Two names that differ."""
-    return (before.name, after.name) if before.name != after.name else (before.what, after.what)
+def names_of(before: Side, after: Side) -> tuple[str, str]:
+    """The shortest names of two sides that differ."""
+    levels = zip_longest(before.names, after.names)
+    pairs = ((first or before.names[-1], second or after.names[-1]) for first, second in levels)
+    return next((pair for pair in pairs if pair[0] != pair[1]), ("the other side", "this side"))
+
+
+def _planned_if_any(request: Request) -> Side:
+    """What a request plans; no case where its selectors fit none, as they do on the other side."""
+    try:
+        return _planned(request)
+    except SelectionError:
+        matrices = tuple(word for word in request.words if word not in find.sort_words(request.words).cases)
+        side = _planned(replace(request, words=matrices, keyword="", tests=(), params=()))
+        return replace(side, plan=side.plan.keep(()))
 
 
 def _planned(request: Request) -> Side:
     chosen = choose(request)
     name = chosen.where.rpartition("/")[2]
+    files = ", ".join(str(matrix.path) for matrix in chosen.matrices)
     matrices = ", ".join(matrix.name for matrix in chosen.matrices)
     what = f"{matrices}{' (essential)' if request.essential else ''} on {name}"
-    return Side(name, what, chosen.plan, chosen.facts, code_of(chosen), chosen.notices)
+    return Side((name, matrices, files), what, chosen.plan, chosen.facts, code_of(chosen), chosen.notices)
 
 
 def _recorded(word: str) -> Side | None:
@@ -101,16 +112,16 @@ def _recorded(word: str) -> Side | None:
     path = Path(word)
     if lockfile.is_lock(path):
         lock = lockfile.load(path)
-        return Side(path.name, f"lock file {path}: {lock.selection}", lock.plan, None, lock.code)
+        return Side((path.name,), f"lock file {path}: {lock.selection}", lock.plan, None, lock.code)
     if word in find.shipped() or word in find.shipped_profiles():
         return None
-    with contextlib.suppress(RunFolderError):
+    try:
         folder = resolve(word)
-        environment = recorded_environment(folder)
-        record = load(folder)
-        code = environment.get("code")
-        return Side(folder.resolve().name, f"run {folder}", record.plan, environment.get("facts"), code)
-    return None
+    except RunFolderError:
+        return None
+    known = recorded_environment(folder)
+    plan = load_plan(folder / "plan.json")
+    return Side((folder.resolve().name,), f"run {folder}", plan, known.get("facts"), known.get("code"))
 
 
 def _selected(side: Side, request: Request) -> Side:

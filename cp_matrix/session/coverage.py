@@ -29,6 +29,8 @@ class CoverageError(CpMatrixError):
 def violation(chosen: Chosen, expect: int | Path | None, min_run: int | None) -> CoverageError | None:
     """What is wrong unless at least ``min_run`` cases (None: any) can run, and those are expected.
 
+    A number is no answer where it is not known of some cases whether they can run.
+
     Args:
         expect: how many can run exactly, or a lock file that holds them; None for any.
 
@@ -40,7 +42,7 @@ def violation(chosen: Chosen, expect: int | Path | None, min_run: int | None) ->
     if isinstance(expect, Path):
         if (found := _lock_violation(chosen, expect)) is not None:
             return found
-    elif expect is not None and runnable != expect:
+    elif expect is not None and (runnable != expect or plan.unknown):
         return _number(plan, f"--expect says {expect}")
     if min_run is not None and runnable < min_run:
         return _number(plan, f"--min-run asks for {min_run}")
@@ -49,7 +51,8 @@ def violation(chosen: Chosen, expect: int | Path | None, min_run: int | None) ->
 
 def _number(plan: Plan, asked: str) -> CoverageError:
     runnable = len(plan.runnable)
-    lines = [f"{several(runnable, 'case')} can run here, {asked}", *_selected(plan)]
+    open_ones = f" (of {several(plan.unknown, 'case')} it is not known)" if plan.unknown else ""
+    lines = [f"{several(runnable, 'case')} can run here{open_ones}, {asked}", *_selected(plan)]
     hint = "A number cannot say which cases those were; a lock file can: cp-matrix plan --lock FILE"
     return CoverageError("\n  ".join(lines), hint=hint)
 
@@ -57,7 +60,7 @@ def _number(plan: Plan, asked: str) -> CoverageError:
 def _selected(plan: Plan) -> list[str]:
     """How many cases are selected, and what the others are skipped for."""
     skips = Counter(skip for skip in plan.skips if skip is not None)
-    lines = [f"{several(len(plan.cases), 'case')} selected, {skips.total()} skipped{':' if skips else ''}"]
+    lines = [f"{several(len(plan.cases), 'case')} selected, {skips.total()} not to run{':' if skips else ''}"]
     for skip, count in skips.most_common(REASONS):
         lines.append(f"  {count} by {printable(skip.rule)}: {printable(skip.reason, 200)}")
     if rest := skips.most_common()[REASONS:]:
