@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from cp_matrix.cli.options import selection_options
-from cp_matrix.cli.plan import skip_line
+from cp_matrix.cli.plan import show_notices, skip_line
 from cp_matrix.cli.tables import show
 from cp_matrix.errors import UsageError
 from cp_matrix.matrix.decide import Skip
@@ -40,6 +40,7 @@ def command(request: Request, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(explained, indent=2, default=str))
         return
+    show_notices(chosen)
     for number, one in enumerate(explained):
         if number:
             click.echo()

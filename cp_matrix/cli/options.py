@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from cp_matrix.cli.values import DEVICES, EXISTING_FILE, RANKS_PER_GPU, choice
+from cp_matrix.cli.values import DEVICES, RANKS_PER_GPU, Profile, choice
 from cp_matrix.session.choose import Request
 
 
@@ -90,8 +90,8 @@ selection_options = options_as(
     ),
     click.option(
         "--profile",
-        type=EXISTING_FILE,
-        metavar="FILE",
-        help="Plan for the machine in this file (cp-matrix probe -o FILE); nothing can be run with it.",
+        type=Profile(),
+        help="Plan for this machine: a shipped one (cp-matrix profiles) or a file (cp-matrix probe -o FILE); "
+        "nothing can be run with it.",
     ),
 )

@@ -59,6 +59,7 @@ def as_dict(closing: Closing, folder: Path, reports: list[Path]) -> dict[str, An
         "folder": one_line(str(folder)),
         "finished": finished is not None,
         "exit_code": finished.exit_code if finished is not None else None,
+        "guard": finished.guard if finished is not None else "",
         "seconds": finished.seconds if finished is not None else None,
         "expanded": closing.counts.total(),
         "counts": dict.fromkeys(map(summary.column, Verdict), 0) | _named(closing.counts),

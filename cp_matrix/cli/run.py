@@ -12,8 +12,10 @@ from cp_matrix.cli.values import (
     OutputFile,
     batch_size_option,
     choice,
+    expect_option,
     grace_option,
     jobs_option,
+    min_run_option,
     number,
     out_option,
     seconds,
@@ -60,8 +62,8 @@ from cp_matrix.session.order import Ordering, arrange
     help="What becomes of a world in which a case failed, where each rank can go on: auto keeps it after "
     "mismatches and replaces it where the case raised.",
 )
-@number("--min-run", help="Exit with 4 if fewer than N cases run.")
-@number("--expect", least=0, help="Exit with 4 unless exactly N cases can run.")
+@min_run_option
+@expect_option
 @out_option("Where the run folder is made.")
 @click.option("--junit", type=OutputFile(), metavar="PATH", help="JUnit file; default: in the run folder.")
 @click.option("--plain", is_flag=True, help="Lines instead of a live view.")
@@ -82,7 +84,7 @@ def command(
     isolation: str,
     after_failure: str,
     min_run: int | None,
-    expect: int | None,
+    expect: int | Path | None,
     out: Path,
     junit: Path | None,
     plain: bool,
@@ -95,12 +97,15 @@ def command(
     from cp_matrix.mailbox import AfterFailure, Isolation, WorldSpec
     from cp_matrix.run.fleet import Settings
     from cp_matrix.run.policy import Limits, Rules
-    from cp_matrix.session.coverage import check_coverage
+    from cp_matrix.session.coverage import violation
     from cp_matrix.session.session import Session
     from cp_matrix.session.suites import check_suite
 
     if request.profile is not None:
         raise UsageError("--profile is for planning", hint="Cases run on this machine only: cp-matrix plan.")
+    if ordering.replay and isinstance(expect, Path):
+        hint = "What was locked are cases as matrices declare them."
+        raise UsageError("--expect FILE and --replay do not go together", hint=hint)
     while True:
         began = time.monotonic()
         arranged = arrange(request, ordering, out)
@@ -110,7 +115,6 @@ def command(
             after_failure = after_failure if _was_typed("after_failure") else replayed.after_failure.value
         for (_, suite), folders in sorted(arranged.import_path.items()):
             check_suite(suite, folders)
-        check_coverage(arranged.chosen.plan, expect, min_run)
         spec = WorldSpec.template(seed, Isolation(isolation), AfterFailure(after_failure))
         session = Session(
             arranged,
@@ -123,6 +127,7 @@ def command(
             maxfail=maxfail or (1 if ordering.until_fail else None),
             plain=plain,
             began=began,
+            refused=violation(arranged.chosen, expect, min_run),
         )
         status = session.carry_out(flaky_fails=flaky == "fail")
         if status or not ordering.loops:

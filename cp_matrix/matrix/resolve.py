@@ -16,7 +16,7 @@ from cp_matrix.matrix.loaded import DERIVED, Axis, Derived, Exclude, LoadedMatri
 from cp_matrix.matrix.predicates import Expression, ExpressionError, Template
 from cp_matrix.matrix.query import QUERY_FAILED
 from cp_matrix.matrix.resolve_axes import Tables, check_names, resolve_axis, resolve_table
-from cp_matrix.matrix.resolve_extras import resolve_query, resolve_variants
+from cp_matrix.matrix.resolve_extras import resolve_made_for, resolve_query, resolve_variants
 from cp_matrix.matrix.schema import Excluded, Matrix, SkipRule
 from cp_matrix.matrix.source import KeyPath, Source
 from cp_matrix.matrix.type_check import type_errors
@@ -32,7 +32,8 @@ def resolve(model: Matrix, source: Source, path: Path) -> tuple[LoadedMatrix | N
     tests = [_Test(findings, model, name).resolve(tables, folder) for name in model.tests]
     name = model.name or re.sub(r"[^A-Za-z0-9_.]", "_", path.stem)
     variants = resolve_variants(findings, model)
-    matrix = LoadedMatrix(name, path, tuple(filter(None, tests)), model.default, variants)
+    made_for = resolve_made_for(findings, model)
+    matrix = LoadedMatrix(name, path, tuple(filter(None, tests)), model.default, variants, made_for)
     return (matrix if matrix.tests else None), findings.problems
 
 

@@ -2,7 +2,7 @@
 
 from cp_matrix.errors import UsageError
 from cp_matrix.matrix.case import Scalar
-from cp_matrix.matrix.facts import FACTS, read_facts
+from cp_matrix.matrix.facts import FACTS, FactKind, read_facts
 from cp_matrix.matrix.findings import Findings, Known
 from cp_matrix.matrix.loaded import Variant
 from cp_matrix.matrix.near import nearest
@@ -10,6 +10,7 @@ from cp_matrix.matrix.predicates import Expression
 from cp_matrix.matrix.query import Query
 from cp_matrix.matrix.schema import Matrix, QueryModel
 from cp_matrix.matrix.source import KeyPath
+from cp_matrix.matrix.version import Version
 
 #: Words of ``--variant`` that mean something already.
 RESERVED_VARIANTS = ("all", "default")
@@ -44,6 +45,23 @@ def _part(findings: Findings, path: KeyPath, value: Scalar, known: Known) -> Exp
     if expression is not None and "available" in expression.names:
         findings.add(path, "a query cannot ask for available(): it is what answers that")
     return expression
+
+
+def resolve_made_for(findings: Findings, matrix: Matrix) -> dict[str, Version]:
+    """The versions of libraries that a matrix was made for, without those that are wrong."""
+    versions = [name for name, fact in FACTS.items() if fact.kind is FactKind.VERSION]
+    found = {}
+    for name, text in matrix.made_for.items():
+        at: KeyPath = ("made_for", name)
+        if name not in versions:
+            hint = nearest(name, versions, f"there are: {', '.join(versions)}")
+            findings.add(at, f"{name!r} is no fact that is a version", hint, key=True)
+            continue
+        try:
+            found[name] = Version.parse(text)
+        except ValueError as error:
+            findings.add(at, str(error))
+    return found
 
 
 def resolve_variants(findings: Findings, matrix: Matrix) -> tuple[Variant, ...]:

@@ -188,6 +188,7 @@ class Matrix(_Model):
 
     name: TestName | None = None
     description: Text = ""
+    made_for: dict[Name, Text] = {}
     default: bool = Field(default=True, strict=True)
     suite: SuiteName | None = None
     variants: dict[Name, VariantModel] = {}

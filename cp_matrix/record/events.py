@@ -97,6 +97,8 @@ class RunFinished(_Event, frozen=True, kw_only=True, tag="run_finished"):
     reason: str = ""
     #: Processes of the run that do not die.
     left: tuple[str, ...] = ()
+    #: Empty, or in what way the cases were not those asked for; nothing has run then.
+    guard: str = ""
 
 
 Event = Union[

@@ -18,7 +18,7 @@ from cp_matrix.mailbox import write_atomically
 from cp_matrix.matrix.case import Case, Scalar, Value, id_suffix
 from cp_matrix.matrix.decide import Decisions, Skip
 from cp_matrix.matrix.expand import typed
-from cp_matrix.plan.plan import DecidedCases, LazyCases, Plan, PlannedCase
+from cp_matrix.plan.plan import Axes, DecidedCases, LazyCases, Plan, PlannedCase
 
 FORMAT = 1
 
@@ -51,6 +51,8 @@ class PlanFile(msgspec.Struct):
     skips: list[tuple[str, str]]
     fields: list[Fields]
     blocks: list[Block]
+    #: See `cp_matrix.plan.plan.Plan.axes`.
+    axes: dict[str, dict[str, tuple[Scalar, ...]]] = {}
 
 
 def dump(plan: Plan, path: Path) -> None:
@@ -65,7 +67,7 @@ def dump(plan: Plan, path: Path) -> None:
     else:
         for _, neighbours in groupby(plan.cases, _shared):
             writer.cases(list(neighbours))
-    write_atomically(path, writer.content())
+    write_atomically(path, writer.content(plan.axes))
 
 
 def load_plan(path: Path) -> Plan:
@@ -76,7 +78,7 @@ def load_plan(path: Path) -> Plan:
             hint = "use the version of cp-matrix that made it"
             message = f"is a plan of format {stored.format}, not {FORMAT}"
             raise RunFolderError(message, where=str(path), hint=hint)
-        return Plan(StoredCases(stored))
+        return Plan(StoredCases(stored), stored.axes)
     except OSError as error:
         raise RunFolderError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
     except (msgspec.DecodeError, ValueError, IndexError) as error:
@@ -98,10 +100,14 @@ class _Writer:
         self.blocks: list[Block] = []
         self.encoder = msgspec.json.Encoder()
 
-    def content(self) -> bytes:
+    def content(self, axes: Axes) -> bytes:
         fields = [msgspec.json.decode(own, type=Fields) for own in self.fields]
         skips = [(skip.rule, skip.reason) for skip in self.skips]
-        return self.encoder.encode(PlanFile(FORMAT, skips, fields, self.blocks))
+        return self.encoder.encode(
+            PlanFile(
+                FORMAT, skips, fields, self.blocks, {test: dict(values) for test, values in axes.items()}
+            )
+        )
 
     def skip_codes(self, skips: Iterable[Skip | None]) -> list[int]:
         # Few distinct objects stand for all cases, so most are found by identity.

@@ -27,6 +27,7 @@ from cp_matrix.report.testcase import (
     FAILED_LIMIT,
     Rendered,
     class_name,
+    guard,
     pending,
     settled,
     skipped,
@@ -154,6 +155,11 @@ class JUnitWriter(Consumer):
             [self._kept[part.id].rendered for part in suite.parts if isinstance(part, Case)]
             for suite in suites
         ]
+        finished = self.record.finished
+        if finished is not None and finished.guard:
+            violated = guard(finished.guard)
+            suites = [_Suite("cp_matrix", [bytearray(violated.xml)]), *suites]
+            cases = [[violated], *cases]
         yield b'<?xml version="1.0" encoding="UTF-8"?>\n'
         root = ElementTree.Element("testsuites")
         _set_counts(root, "cp-matrix", list(chain(*cases)), sum(suite.skipped for suite in suites))

@@ -55,8 +55,10 @@ def render(closing: Closing, folder: Path) -> str:
         (_code(f"{matrix}.{test}", table=True), *(str(counts[one] or "") for one in COLUMNS))
         for (matrix, test), counts in closing.by_test.items()
     )
+    guard = finished.guard if finished is not None else ""
     blocks = [
         *_head(closing),
+        *(("## Not the cases that were asked for", _fenced(guard)) if guard else ()),
         _table(("test", *map(column, COLUMNS)), rows),
         *_failures(closing, folder),
         *_listed("Flaky", map(_flaky, closing.flaky)),

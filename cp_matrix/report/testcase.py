@@ -29,6 +29,9 @@ from cp_matrix.report.text import cap, one_line
 PASSED_LIMIT = 64 * 1024
 FAILED_LIMIT = 512 * 1024
 
+#: The name of what stands for a violated coverage guard.
+GUARD = "coverage guard"
+
 _PROPERTY_LIMIT = 1000
 _PLACEHOLDER = "the-name"
 # Surefire's order; Jenkins' schema takes any.
@@ -86,6 +89,14 @@ def pending(case: Case, attempts: Sequence[Attempt], why: str) -> Rendered:
     text = "\n".join(f"attempt {attempt.number}: {headline(attempt)}" for attempt in attempts)
     message = one_line(f"not run: {why}", details.LINE_LIMIT)
     base.add_error_info(message=message, output=text or message, error_type=_type(None, Verdict.NOT_RUN))
+    return Rendered(_finish(base, 0.0), Verdict.NOT_RUN)
+
+
+def guard(text: str) -> Rendered:
+    """An error that says in what way the cases are not those asked for, also where there is no case."""
+    base = junit_xml.TestCase(GUARD, classname="cp_matrix")
+    message = one_line(first_line(text), details.LINE_LIMIT)
+    base.add_error_info(message=message, output=cap(text, FAILED_LIMIT), error_type="cp_matrix.Coverage")
     return Rendered(_finish(base, 0.0), Verdict.NOT_RUN)
 
 

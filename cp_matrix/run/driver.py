@@ -109,8 +109,13 @@ class Driver:
             self._fleet.close()
         return self._ledger.results
 
-    def finish(self, exit_code: ExitCode, seconds: float, left: Sequence[str] = ()) -> None:
-        """Say that the run is over; ``left`` names processes of it that do not die."""
+    def finish(self, exit_code: ExitCode, seconds: float, left: Sequence[str] = (), guard: str = "") -> None:
+        """Say that the run is over.
+
+        Args:
+            left: names processes of it that do not die.
+            guard: in what way the cases were not those asked for, where nothing has run for that.
+        """
         counts = self.counts()
         self._ledger.emit(
             events.RunFinished(
@@ -120,6 +125,7 @@ class Driver:
                 seconds=seconds,
                 reason=self._stop_reason,
                 left=tuple(left),
+                guard=guard,
             )
         )
 

@@ -9,7 +9,7 @@ import contextlib
 import importlib.util
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
@@ -18,6 +18,9 @@ _DECLARED = "PRELOAD"
 _NOT_AT_IMPORT = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _FOR_TYPES = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
 
+#: Which statements below these are looked at.
+Nodes = Callable[[Iterable[ast.AST]], Iterable[ast.AST]]
+
 
 def libraries_of(suite: str, import_path: Sequence[str]) -> tuple[str, ...]:
     """The libraries that ``module:function`` imports as it is imported, itself or through its own modules.
@@ -25,12 +28,25 @@ def libraries_of(suite: str, import_path: Sequence[str]) -> tuple[str, ...]:
     Its own modules are those in ``import_path``, in the current folder and in its own package; they are
     followed. A file that cannot be parsed is left to the ranks, and so is a name that cannot be found.
     """
+    return tuple(_walk(suite, import_path, _at_import)[0])
+
+
+def files_of(suite: str, import_path: Sequence[str]) -> dict[str, Path]:
+    """The files of a suite's own modules by name, as far as its text names them, also inside functions."""
+    own = _walk(suite, import_path, lambda nodes: (node for one in nodes for node in ast.walk(one)))[1]
+    return {name: Path(spec.origin) for name, spec in own.items() if spec.origin is not None}
+
+
+def _walk(
+    suite: str, import_path: Sequence[str], nodes: Nodes
+) -> tuple[dict[str, None], dict[str, ModuleSpec]]:
+    """The libraries that a suite imports, and its own modules, itself first."""
     module = suite.partition(":")[0]
     package = module.partition(".")[0]
     own_folders = {Path(folder).resolve() for folder in (*import_path, *_here())}
     waiting = [module]
     seen: set[str] = set()
-    read: set[str] = set()
+    read: dict[str, ModuleSpec] = {}
     libraries: dict[str, None] = {}
     while waiting:
         name = waiting.pop(0)
@@ -44,9 +60,9 @@ def libraries_of(suite: str, import_path: Sequence[str]) -> tuple[str, ...]:
             continue
         for one, spec in zip(known, specs, strict=True):  # a package is imported before what is in it
             if one not in read:
-                read.add(one)
-                waiting += _imports_of(spec, one)
-    return tuple(libraries)
+                read[one] = spec
+                waiting += _imports_of(spec, one, nodes)
+    return libraries, read
 
 
 def find(name: str, import_path: Sequence[str]) -> list[ModuleSpec]:
@@ -100,8 +116,8 @@ def _folder_of(spec: ModuleSpec) -> Path | None:
     return Path(places[0]).resolve().parent if places else None
 
 
-def _imports_of(spec: ModuleSpec, name: str) -> Iterator[str]:
-    """The modules that a module imports as it is imported; of ``from a import b``, always ``a.b``."""
+def _imports_of(spec: ModuleSpec, name: str, nodes: Nodes) -> Iterator[str]:
+    """The modules that some of a module's statements import; of ``from a import b``, always ``a.b``."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # told where it is imported
@@ -109,7 +125,7 @@ def _imports_of(spec: ModuleSpec, name: str) -> Iterator[str]:
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return  # compiled, or nothing that Python can read: ranks will say so
     package = name if spec.submodule_search_locations is not None else name.rpartition(".")[0]
-    for node in _at_import(tree.body):
+    for node in nodes(tree.body):
         match node:
             case ast.Import(names=names):
                 yield from (one.name for one in names)

@@ -62,6 +62,21 @@ class Chosen:
     answers: Answers | None = None
 
     @property
+    def where(self) -> str:
+        """What the machine is called."""
+        return "this machine" if self.request.profile is None else find.profile_name(self.request.profile)
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """A sentence for each matrix that was made for another version of a library than the machine has."""
+        return tuple(
+            f"{matrix.name} is for {name.removesuffix('_version')} {matrix.made_for[name]}, "
+            f"{self.where} has {version}"
+            for matrix in self.matrices
+            for name, version in matrix.other_versions(self.machine).items()
+        )
+
+    @property
     def rerun(self) -> Rerun:
         from cp_matrix.record.rerun import Rerun
 

@@ -117,7 +117,7 @@ def _in_sequence(chosen: Chosen, lists: Sequence[Sequence[Case]], repeat: int) -
     """Each list in a world of its own, ``repeat`` times."""
     again = Again()
     numbered = [again.number(cases) for _ in range(repeat) for cases in lists]
-    plan = _plan([case for cases in numbered for case in cases])
+    plan = _plan(chosen.plan, [case for cases in numbered for case in cases])
     noted = {"order": {"repeat": repeat, "lists": len(lists)}}
     return Arranged(dataclasses.replace(chosen, plan=plan), lists=tuple(numbered), noted=noted)
 
@@ -129,7 +129,11 @@ def _rounds(chosen: Chosen, ordering: Ordering) -> Arranged:
     again = Again()
     rounds = [again.number(chosen.plan.runnable) for _ in range(repeat)]
     skipped = [planned for planned in chosen.plan.cases if planned.skip is not None]
-    plan = chosen.plan if repeat == 1 else _plan([case for cases in rounds for case in cases], skipped)
+    plan = (
+        chosen.plan
+        if repeat == 1
+        else _plan(chosen.plan, [case for cases in rounds for case in cases], skipped)
+    )
     noted = {"order": {"repeat": repeat, "shuffle": seed}}
     chosen = dataclasses.replace(chosen, plan=plan)
     if seed is None:
@@ -157,5 +161,6 @@ class Again:
         return numbered
 
 
-def _plan(cases: Iterable[Case], skipped: Iterable[PlannedCase] = ()) -> Plan:
-    return Plan((*map(PlannedCase, cases), *skipped))
+def _plan(plan: Plan, cases: Iterable[Case], skipped: Iterable[PlannedCase] = ()) -> Plan:
+    """These cases in the place of a plan's own."""
+    return dataclasses.replace(plan, cases=(*map(PlannedCase, cases), *skipped))

@@ -31,10 +31,12 @@ from cp_matrix.run.queue import Order
 from cp_matrix.run.starts import torch_launchers
 from cp_matrix.session import streams
 from cp_matrix.session.choose import Chosen
+from cp_matrix.session.coverage import CoverageError
 from cp_matrix.session.exit_status import exit_status, is_running
 from cp_matrix.session.order import Arranged
 from cp_matrix.session.places import ranks_per_gpu, slots_for
 from cp_matrix.session.recorded import VARIABLES, typed_here
+from cp_matrix.session.suites import code_of
 
 
 class Session:
@@ -44,6 +46,7 @@ class Session:
         batch_size: cases a world may take; infinity for a pool.
         timeout: seconds a case may take, instead of what it declares; or None.
         maxfail: stop after this many bad verdicts, or None.
+        refused: why nothing may run; then every report is written all the same.
     """
 
     def __init__(
@@ -59,7 +62,9 @@ class Session:
         maxfail: int | None,
         plain: bool,
         began: float,
+        refused: CoverageError | None = None,
     ) -> None:
+        self._refused = refused
         chosen = self._chosen = arranged.chosen
         self._began = began
         self._batch_size = "all" if math.isinf(batch_size) else str(int(batch_size))
@@ -80,7 +85,7 @@ class Session:
         ]
         shared = ranks_per_gpu(chosen)
         environ = {**SHARED_GPU_ENVIRONMENT, **os.environ} if shared > 1 else os.environ
-        self._notices = [*chosen.facts["notes"], *arranged.notices]
+        self._notices = [*chosen.notices, *chosen.facts["notes"], *arranged.notices]
         if settings.spec.isolation is Isolation.OFF:
             self._notices.append("isolation is off: what a case leaves behind meets the next one")
         if shared > 1:
@@ -107,23 +112,29 @@ class Session:
         """Run everything, write every report, and return the exit code."""
         problems = []
         left: list[str] = []
+        guard = "" if self._refused is None else str(self._refused)
+        if self._refused is not None:
+            self._driver.stop(guard.splitlines()[0])
+            problems.append(guard)
         # Also while the reports are written: one Ctrl-C too many must not cost them.
         with Interrupts(self._driver) as interrupts:
-            guard = reaper.start(self._driver.mark)
+            helper = reaper.start(self._driver.mark)
             self._console.start()
             try:
                 try:
                     self._driver.run(sys.argv, self._batch_size, self._notices)
                 finally:
                     left = [f"process {one.pid}" for one in processes.sweep(self._driver.mark)]
-                    reaper.finish(guard, self._driver.mark)
+                    reaper.finish(helper, self._driver.mark)
                 code = exit_status(
                     self._driver.counts(),
                     bad_flaky=flaky_fails * sum(result.flaky for result in self._record.results.values()),
                     interrupted=interrupts.exit_code,
                     git_bisect=is_running(),
                 )
-                self._driver.finish(code, time.monotonic() - self._began, left)
+                if self._refused is not None:
+                    code = self._refused.exit_code
+                self._driver.finish(code, time.monotonic() - self._began, left, guard)
             except RunFolderLostError as error:
                 code = error.exit_code
                 problems.append(str(error))
@@ -170,6 +181,7 @@ def _environment(chosen: Chosen) -> dict[str, object]:
         "executable": sys.executable,
         "matrices": {matrix.name: str(matrix.path) for matrix in chosen.matrices},
         "facts": dict(chosen.facts),
+        "code": code_of(chosen),
         "environment": {
             name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLES)
         },
