@@ -139,7 +139,7 @@ def test_defaults_are_inherited_and_overridden(tmp_path: Path) -> None:
     """
     test = loaded(tmp_path, text).tests[0]
     assert (test.world_size, test.timeout) == (2, 30)
-    assert dict(test.environment) == {"A": "1", "B": "y"}
+    assert {name: value.text for name, value in test.environment} == {"A": "1", "B": "y"}
     assert test.constants == {"tolerance": 0.5, "seed": 2}
     assert [(rule.id, rule.inherited) for rule in test.rules] == [("shared", True), ("rule-1", False)]
 

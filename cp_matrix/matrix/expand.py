@@ -11,7 +11,8 @@ from itertools import product
 from typing import Any
 
 from cp_matrix.errors import Location, MatrixError, Problem
-from cp_matrix.matrix.case import Case, Scalar, Value, id_suffix
+from cp_matrix.matrix.case import Case, Environment, Scalar, Value, id_suffix
+from cp_matrix.matrix.environment import Declared, filled, names_of
 from cp_matrix.matrix.loaded import PLAIN, LoadedMatrix, LoadedTest, Variant
 from cp_matrix.matrix.operators import given
 from cp_matrix.matrix.predicates import Expression, ExpressionError
@@ -181,9 +182,21 @@ class Grid:
         return [f"{start}{'-'.join(parts)}{end}" for parts in product(*texts)]
 
     @cached_property
-    def environment(self) -> tuple[tuple[str, str], ...]:
+    def declared(self) -> tuple[Declared, ...]:
         """The test's variables, and the variant's above them."""
         return tuple({**dict(self.test.environment), **dict(self.variant.environment)}.items())
+
+    def environments(self, told: Mapping[str, str]) -> list[tuple[Environment, Mask]]:
+        """The distinct environments of cases, and the included positions of each.
+
+        Args:
+            told: the facts that `declared` reads, as templates show them.
+        """
+        found: dict[Environment, Mask] = {}
+        for names, mask in self.assignments(names_of(self.declared), self.included):
+            environment = filled(self.declared, {**names, **told})
+            found[environment] = found.get(environment, 0) | mask
+        return list(found.items())
 
     def repeated_id(self) -> str | None:
         """An id that two cases have, if there is one."""
@@ -197,8 +210,8 @@ class Grid:
             seen.add(self.ids[position])
         return None
 
-    def case(self, position: int) -> Case:
-        """The case at a position that is included."""
+    def case(self, position: int, environment: Environment = ()) -> Case:
+        """The case at a position that is included, with its variables of `environments`."""
         test = self.test
         axes: dict[str, Scalar] = {}
         fields: dict[str, Value] = {}
@@ -215,7 +228,7 @@ class Grid:
             {**axes, **fields, **test.constants},
             self._at["world_size"][position],
             self._at["timeout"][position],
-            self.environment,
+            environment,
             variant=self.variant.name,
         )
 

@@ -81,5 +81,10 @@ def resolve_variants(findings: Findings, matrix: Matrix) -> tuple[Variant, ...]:
                 read_facts({fact: value})
             except UsageError as error:
                 findings.add(here, error.message)
-        found.append(Variant(name, tuple(model.environment.items()), model.facts))
+        environment = [
+            (variable, value)
+            for variable, text in model.environment.items()
+            if (value := findings.template((*at, "environment", variable), variable, text)) is not None
+        ]
+        found.append(Variant(name, tuple(environment), model.facts))
     return tuple(found)

@@ -129,7 +129,7 @@ class DecidedCases(LazyCases):
     def make(self, index: int) -> Case:
         for decided, included in zip(self.decisions, self.included, strict=True):
             if index < len(included):
-                return decided.grid.case(included[index])
+                return decided.case(included[index])
             index -= len(included)
         raise IndexError(index)
 
