@@ -17,7 +17,7 @@ import msgspec
 
 from cp_matrix.errors import UsageError
 from cp_matrix.matrix.facts import FACTS, Missing, UnknownError, read_facts
-from cp_matrix.matrix.query import Answer, QueryFailedError, Question
+from cp_matrix.matrix.query import Answer, Came, LibraryAbsentError, QueryFailedError, Question
 
 FORMAT = 1
 #: What a probe tells beside the facts that rules may read.
@@ -30,11 +30,12 @@ TOLD_BESIDE = frozenset(
 
 
 class StoredAnswer(msgspec.Struct, omit_defaults=True):
-    """What came of one question: an answer, or what asking raised."""
+    """What came of one question: an answer, what asking raised, or which library was not there."""
 
     arguments: dict[str, Any]
     answer: Union[dict[str, Union[bool, str]], None] = None
     error: str = ""
+    absent: str = ""
 
 
 class ProfileFile(msgspec.Struct):
@@ -57,7 +58,7 @@ class Profile:
 
     name: str
     facts: Mapping[str, Any]
-    given: Mapping[Question, Answer | QueryFailedError]
+    given: Mapping[Question, Came]
 
     @property
     def machine(self) -> dict[str, Any]:
@@ -82,18 +83,18 @@ class Profile:
         if question not in self.given:
             raise UnknownError(f"{self.name} has no answer of {question.ask} for these arguments")
         given = self.given[question]
-        if isinstance(given, QueryFailedError):
+        if isinstance(given, Exception):
             raise given
         return given
 
 
-def save(path: Path, facts: Mapping[str, Any], given: Mapping[Question, Answer | QueryFailedError]) -> None:
+def save(path: Path, facts: Mapping[str, Any], given: Mapping[Question, Came]) -> None:
     """Write a profile, complete or not at all.
 
     Raises `UsageError` where it cannot be written, or modules of one name in two folders answer otherwise.
     """
     stored: dict[str, list[StoredAnswer]] = {}
-    seen: dict[Question, Answer | QueryFailedError] = {}
+    seen: dict[Question, Came] = {}
     for question, came in given.items():
         first = seen.setdefault(replace(question, folder=""), came)
         if first is not came:
@@ -102,7 +103,9 @@ def save(path: Path, facts: Mapping[str, Any], given: Mapping[Question, Answer |
             what = f"{question.ask} of {question.folder} and that of another matrix answer differently"
             raise UsageError(what, where=str(path), hint="save a profile for each of these matrices")
         kept = StoredAnswer(dict(question.arguments))
-        if isinstance(came, QueryFailedError):
+        if isinstance(came, LibraryAbsentError):
+            kept.absent = str(came)
+        elif isinstance(came, QueryFailedError):
             kept.error = str(came)
         else:
             kept.answer = dict(came)
@@ -149,12 +152,17 @@ def load_profile(path: Path) -> Profile:
         read_facts(stored.facts)
     except UsageError as error:
         raise UsageError(error.message, where=str(path)) from error
-    given: dict[Question, Answer | QueryFailedError] = {}
+    given: dict[Question, Came] = {}
     for ask, entries in stored.answers.items():
         for entry in entries:
-            came = QueryFailedError(entry.error) if entry.answer is None else entry.answer
-            given[Question(ask, entry.arguments)] = came
+            given[Question(ask, entry.arguments)] = _came(entry)
     return Profile(path.name, stored.facts, given)
+
+
+def _came(entry: StoredAnswer) -> Came:
+    if entry.absent:
+        return LibraryAbsentError(entry.absent)
+    return QueryFailedError(entry.error) if entry.answer is None else entry.answer
 
 
 def _refuse_misspelt(facts: Mapping[str, Any], path: Path) -> None:

@@ -121,7 +121,7 @@ def outcome(rule: Rule, test: LoadedTest, names: Mapping[str, Any], available: A
     except UnknownError as error:
         return unknown(rule.id, str(error))
     except QueryFailedError as error:
-        return Skip(QUERY_FAILED, f"The library could not be asked: {error}")
+        return Skip(QUERY_FAILED, f"A question failed: {error}")
     if isinstance(value, bool):
         return value
     message = f"{condition.text!r} must be true or false, but is {value!r}"

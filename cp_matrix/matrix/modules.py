@@ -31,6 +31,11 @@ def find(name: str, import_path: Sequence[str]) -> list[ModuleSpec]:
     return specs
 
 
+def is_standard(name: str) -> bool:
+    """Whether a module is of Python's standard library, whatever lies beside a matrix."""
+    return name.partition(".")[0] in sys.stdlib_module_names
+
+
 def text_of(spec: ModuleSpec) -> ast.Module:
     """A module's syntax tree.
 

@@ -13,6 +13,7 @@ from cp_matrix.matrix.expand import LONGEST_TIMEOUT, Grid, wrong_value
 from cp_matrix.matrix.find import modules_folder
 from cp_matrix.matrix.findings import Findings, Known
 from cp_matrix.matrix.loaded import DERIVED, Axis, Derived, Exclude, LoadedMatrix, LoadedTest, Rule, Variant
+from cp_matrix.matrix.modules import is_standard
 from cp_matrix.matrix.predicates import Expression, Template
 from cp_matrix.matrix.query import QUERY_FAILED
 from cp_matrix.matrix.resolve_axes import Tables, check_names, resolve_axis, resolve_table
@@ -45,6 +46,9 @@ class _Test:
         self.model = matrix.tests[name]
         self.defaults = matrix.defaults
         self.suite = self.model.suite or self.defaults.suite or matrix.suite
+        self.suite_path: KeyPath = ("defaults", "suite") if self.defaults.suite else ("suite",)
+        if self.model.suite:
+            self.suite_path = (*self.here, "suite")
         self.constants: Mapping[str, Value] = {**self.defaults.constants, **self.model.constants}
 
     def resolve(self, tables: Tables, variants: Iterable[Variant], folder: str) -> LoadedTest | None:
@@ -53,6 +57,9 @@ class _Test:
         if self.suite is None:
             message = f"the test {self.name!r} has no suite"
             self.findings.add(self.here, message, "suite: module:function, here or at the top", key=True)
+        elif is_standard(self.suite.partition(":")[0]):
+            message = f"{self.suite} is of Python's standard library, which has no suite"
+            self.findings.add(self.suite_path, message, "name a module of your own")
         axes = [
             resolve_axis(self.findings, tables, (*self.here, "axes", name), name, axis)
             for name, axis in self.model.axes.items()

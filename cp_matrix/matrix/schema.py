@@ -102,6 +102,7 @@ TestName = Annotated[str, _matching(r"[A-Za-z][A-Za-z0-9_.]*", "a name (letters,
 RowName = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9_.+-]*", "a row name (letters, digits, _.+-)")]
 RuleId = Annotated[str, _matching(r"[A-Za-z][A-Za-z0-9_-]*", "a rule id (letters, digits, _ and -)")]
 SuiteName = Annotated[str, _matching(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", "an importable module:function")]
+FunctionName = Annotated[str, _matching(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", "an importable module:function")]
 Text = Annotated[str, _one_of((str,), "text", "write it in quotes")]
 Condition = Annotated[str, _one_of((str,), "an expression")]
 NumberOrExpression = Annotated[Any, _one_of((int, float, str), "a number or an expression")]
@@ -134,7 +135,7 @@ class SkipRule(_Model):
 class QueryModel(_Model):
     """``{ask, pass, arguments, when}``: a call that answers ``available("NAME")``."""
 
-    ask: SuiteName
+    ask: FunctionName
     when: Condition | None = None
     names: list[Name] = Field(default=[], alias="pass")
     arguments: dict[Name, Argument] = {}

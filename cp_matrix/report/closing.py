@@ -13,6 +13,7 @@ from cp_matrix.record.results import Attempt, CaseResult, RankResult, Verdict
 from cp_matrix.report.first_failure import culprit, deciding, found_later, passes_alone
 from cp_matrix.report.phrases import STYLES, word
 from cp_matrix.report.printable import first_line, printable
+from cp_matrix.report.undecided import headline
 
 #: Makes the command line that runs one case alone, from its id or hash.
 Command = Callable[[str], Sequence[str]]
@@ -90,8 +91,8 @@ class Closing:
 
             40 passed, 0 failed, 0 crashed, 0 timeout, 120 skipped, 0 not run in 12.3 s
 
-        followed, where they apply, by ``; 2 flaky`` and by ``; `` and why the run ended early. What has no
-        verdict was not run.
+        followed, where they apply, by ``; 2 flaky``, by ``; 2 cases are not decided: a question failed``, and
+        by ``; `` and why the run ended early. What has no verdict was not run.
         """
         counts, finished = settled(self.counts), self.record.finished
         line = ", ".join(f"{counts[verdict]} {word(verdict)}" for verdict in STYLES)
@@ -99,6 +100,8 @@ class Closing:
             line += f" in {finished.seconds:.1f} s"
         if self.flaky:
             line += f"; {len(self.flaky)} flaky"
+        if undecided := headline(self.record.plan):
+            line += f"; {undecided}"
         if finished is not None and finished.reason:
             line += f"; {first_line(finished.reason)}"
         return line

@@ -15,6 +15,8 @@ from cp_matrix.report.closing import Closing, Command, Concluded, close
 from cp_matrix.report.details import details
 from cp_matrix.report.phrases import headline
 from cp_matrix.report.text import cap, one_line
+from cp_matrix.report.undecided import headline as headline_of
+from cp_matrix.report.undecided import reasons
 
 #: How many failures are shown in full, and how many lines a list has.
 FULL_FAILURES = 20
@@ -59,6 +61,7 @@ def render(closing: Closing, folder: Path) -> str:
     blocks = [
         *_head(closing),
         *(("## Not the cases that were asked for", _fenced(guard)) if guard else ()),
+        *_listed(headline_of(closing.record.plan), map(_plain, reasons(closing.record.plan))),
         _table(("test", *map(column, COLUMNS)), rows),
         *_failures(closing, folder),
         *_listed("Flaky", map(_flaky, closing.flaky)),
@@ -134,14 +137,15 @@ def _flaky(one: Concluded) -> str:
 
 
 def _skips(closing: Closing) -> Iterator[str]:
-    reasons = closing.record.plan.reasons.most_common()
-    if reasons:
+    plan = closing.record.plan
+    found = (plan.reasons - plan.undecided).most_common()
+    if found:
         yield "## Skipped"
         yield _table(
             ("cases", "reason"),
-            ((str(count), _plain(reason)) for reason, count in reasons[: 3 * LIST_LENGTH]),
+            ((str(count), _plain(reason)) for reason, count in found[: 3 * LIST_LENGTH]),
         )
-        yield from _rest(len(reasons) - 3 * LIST_LENGTH, "reasons: see `cp-matrix plan`")
+        yield from _rest(len(found) - 3 * LIST_LENGTH, "reasons: see `cp-matrix plan`")
 
 
 def _slowest(closing: Closing) -> Iterator[str]:
