@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any, NoReturn, TypeVar
 
 from cp_matrix.matrix.declared import declaration
-from cp_matrix.matrix.modules import find, usual_path
+from cp_matrix.matrix.modules import find, here, usual_path
 from cp_matrix.matrix.query import Answer, Answers, Came, LibraryAbsentError, QueryFailedError, Question
 
 T = TypeVar("T")
@@ -24,13 +24,12 @@ MOST_SAID = 300
 class Library:
     """Calls the functions that questions name, as far as they are declared.
 
-    A function is imported from its question's folder, else from what is installed, else from the folder
-    ``last``. The modules of one folder are put aside while a question of another one is answered, which may
+    A function is imported from its question's folder, else from what is installed, else from the current
+    folder. The modules of one folder are put aside while a question of another one is answered, which may
     have others of the same names.
     """
 
-    def __init__(self, last: str = "") -> None:
-        self._last = last
+    def __init__(self) -> None:
         self._functions: dict[tuple[str, str], Callable[..., Any] | Exception] = {}
         self._folder = ""
         self._put_aside: dict[str, dict[str, ModuleType]] = {}
@@ -58,7 +57,7 @@ class Library:
     def _enter(self, folder: str) -> None:
         if folder == self._folder:
             return
-        places = {self._folder, self._last} - {""}
+        places = {self._folder, *here()} - {""}
         own = {
             name
             for name in sys.modules.keys() - self._not_ours
@@ -83,7 +82,7 @@ class Library:
 
     def _call(self, function: Callable[[], T]) -> T:
         before = list(sys.path)
-        sys.path[:] = [path for path in (self._folder, *usual_path(), self._last) if path]
+        sys.path[:] = [path for path in (self._folder, *usual_path(), *here()) if path]
         try:
             # What a library prints must not mix with --json.
             with contextlib.redirect_stdout(sys.stderr):

@@ -16,7 +16,9 @@ def find(name: str, import_path: Sequence[str]) -> list[ModuleSpec]:
     It is looked for in the folders of ``import_path``, then among what is installed, then in the current one.
     """
     top, *parts = name.split(".")
-    found = PathFinder.find_spec(top, [*import_path, *usual_path(), *here()])
+    # This very package is there before anything is looked for, also in ranks.
+    own = top == __name__.partition(".")[0]
+    found = None if own else PathFinder.find_spec(top, [*import_path, *usual_path(), *here()])
     if found is None:
         # Packages that are installed to be edited may have finders of their own.
         with contextlib.suppress(ImportError, ValueError, AttributeError):

@@ -34,13 +34,11 @@ class AskedProcess:
     Args:
         environ: the environment of the process.
         timeout: seconds that an answer may take, its imports among them.
-        last: the folder that modules are looked for in last.
     """
 
-    def __init__(self, environ: Mapping[str, str], timeout: float, last: str) -> None:
+    def __init__(self, environ: Mapping[str, str], timeout: float) -> None:
         self._environ = environ
         self._timeout = timeout
-        self._last = last
         self._process: subprocess.Popen[bytes] | None = None
         self._fatal: dict[tuple[str, str], str] = {}
 
@@ -103,7 +101,7 @@ class AskedProcess:
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
             self._process = subprocess.Popen(
-                [*python("cp_matrix.worker.asked"), self._last],
+                python("cp_matrix.worker.asked"),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env={**with_own_package(self._environ), PARENT_VARIABLE: str(os.getpid())},

@@ -174,7 +174,7 @@ def machine_of(request: Request) -> Iterator[tuple[Mapping[str, Any], Mapping[st
 
     facts = probe(device=request.device, ranks_per_gpu=request.ranks_per_gpu)
     _check_sharing(facts, request.ranks_per_gpu)
-    asked = AskedProcess(os.environ, request.query_timeout, last=str(Path.cwd()))
+    asked = AskedProcess(os.environ, request.query_timeout)
     try:
         yield facts, facts, Remembered(asked)
     finally:

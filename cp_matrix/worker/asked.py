@@ -7,19 +7,14 @@ it with torch loaded and memory of the GPUs taken.
 import json
 import os
 import signal
-import sys
 
 from cp_matrix.facts.query import Library
 from cp_matrix.matrix.query import LibraryAbsentError, QueryFailedError, Question
 from cp_matrix.worker.parent import die_with_parent
 
 
-def main(last: str) -> None:
-    """Answer until nobody asks any more.
-
-    Args:
-        last: the folder that modules are looked for in last.
-    """
+def main() -> None:
+    """Answer until nobody asks any more."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asks decides what Ctrl-C ends
     # Neither what a library prints nor what it reads is to meet the questions.
@@ -27,7 +22,7 @@ def main(last: str) -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(2, 1)
-    library = Library(last)
+    library = Library()
     for line in questions:
         answers.write(json.dumps(_came(library, Question(**json.loads(line)))).encode() + b"\n")
 
@@ -42,4 +37,4 @@ def _came(library: Library, question: Question) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()
