@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command import Begin, Finished, Project, SideBySide
+from command import Begin, Finished, Project, SideBySide, command_of, eventually
 
 MATRIX = """
 suite: simple:run
@@ -242,6 +242,20 @@ def test_a_validation_finds_what_is_not_declared(done: SideBySide[Finished]) -> 
 
 def test_a_validation_asks_nothing(done: SideBySide[Finished]) -> None:
     assert (done["validate declared"].exit_code, done["validate declared"].out) == (0, "m.yaml: ok\n")
+
+
+def test_ctrl_c_ends_what_does_not_answer(project: Project) -> None:
+    beside(
+        project,
+        "import os, time\n" + DECLARED % ("", "open('pid', 'w').write(str(os.getpid())), time.sleep(1000)"),
+    )
+    running = project.start("list", "m.yaml")
+    asked = project.folder / "pid"
+    pid = eventually(lambda: asked.exists() and asked.read_text(), "the question")
+    running.type_ctrl_c()
+    finished = running.finish()
+    assert (finished.exit_code, finished.out, finished.err) == (130, "", "cp-matrix: interrupted\n")
+    eventually(lambda: not command_of(int(pid)), "the end of the process that was asked")
 
 
 # What a matrix may have executed.
