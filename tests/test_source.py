@@ -179,11 +179,12 @@ def test_a_path_that_is_not_there_is_as_near_as_it_can_be() -> None:
         ('if: "one and here"', (1, 14)),
         ("if: 'it''s one and here'", (1, 20)),
         ('if: "\\"one\\" and here"', (1, 18)),
+        ('if: "\\u006fne \\n and\\x20\\\\ \\U00000068ere"', (1, 28)),
         ("if: |\n  one and\n  here\n", (3, 3)),
         ("if: >-\n    one and\n    here\n", (3, 5)),
         ("if: one\n  and\n  here\n", (3, 3)),
     ],
-    ids=["plain", "double", "single", "escaped", "literal", "folded", "lines"],
+    ids=["plain", "double", "single", "escaped", "by number", "literal", "folded", "lines"],
 )
 def test_a_character_is_found_inside_every_style_of_text(text: str, place: tuple[int, int]) -> None:
     assert column_of(parse(text, "m.yaml"), ("if",), "here") == place

@@ -141,7 +141,7 @@ def load_profile(path: Path) -> Profile:
         stored = msgspec.json.decode(path.read_bytes(), type=ProfileFile)
     except OSError as error:
         raise UsageError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         hint = "cp-matrix probe -o FILE writes one"
         raise UsageError(f"is not a profile: {error}", where=str(path), hint=hint) from error
     if stored.format != FORMAT:
@@ -166,8 +166,9 @@ def _came(entry: StoredAnswer) -> Came:
 
 
 def _refuse_misspelt(facts: Mapping[str, Any], path: Path) -> None:
-    """A name that only looks like a fact's would leave that fact unknown, and whole tests undecided."""
+    """A name that is no fact's would leave the one that was meant unknown, and whole tests undecided."""
     lacking = FACTS.keys() - facts.keys() - {"available"}
-    for name in facts.keys() - FACTS.keys() - TOLD_BESIDE:
-        if near := difflib.get_close_matches(name, lacking, n=1, cutoff=0.75):
-            raise UsageError(f"unknown fact {name!r}", where=str(path), hint=f"did you mean {near[0]}?")
+    for name in sorted(facts.keys() - FACTS.keys() - TOLD_BESIDE):
+        near = difflib.get_close_matches(name, lacking, n=1, cutoff=0.75)
+        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(FACTS)}"
+        raise UsageError(f"unknown fact {name!r}", where=str(path), hint=hint)

@@ -6,7 +6,7 @@ from typing import Any
 from cp_matrix.errors import Problem
 from cp_matrix.matrix.facts import FACTS
 from cp_matrix.matrix.near import nearest
-from cp_matrix.matrix.predicates import Expression, ExpressionError, Template
+from cp_matrix.matrix.predicates import RESERVED, Expression, ExpressionError, Template
 from cp_matrix.matrix.source import KeyPath, Source
 
 #: Names that an expression may read, with the values that are declared for each.
@@ -78,5 +78,12 @@ class Findings:
         names = {**known, **dict.fromkeys(FACTS.keys() - {"available"}, ())}
         unknown = sorted(template.names - names.keys())
         for name in unknown:
-            self.unknown(path, template.offset(name), name, names)
+            if name in RESERVED:
+                message = f"{name} is a call, which no template can show"
+                hint = (
+                    "what a library says of a refusal is put behind the reason" if name == "available" else ""
+                )
+                self.inside(path, template.offset(name), message, hint)
+            else:
+                self.unknown(path, template.offset(name), name, names)
         return not unknown

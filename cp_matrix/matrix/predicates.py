@@ -95,7 +95,8 @@ class Expression:
                 hint = "write 'and', 'or', 'not', '!='"
             elif "=" in self._line and "==" not in self._line:
                 hint = "compare with =="
-            offset = min(max(0, (error.offset or 1) - 1), len(self._line) - 1)
+            # No offset where something is missing at the end.
+            offset = min(max(0, (error.offset or len(self._line)) - 1), len(self._line) - 1)
             raise ExpressionError(f"is not an expression: {error.msg}", self._shift + offset, hint) from error
         except (ValueError, RecursionError, MemoryError) as error:
             raise ExpressionError(f"is not an expression: {str(error) or 'nested too deep'}") from error

@@ -175,6 +175,10 @@ class _Test:
     ) -> Rule | None:
         path = (*at, "if")
         condition = self.findings.expression(path, model.condition, known, facts=True)
+        if not model.reason.strip():
+            self.findings.add(
+                (*at, "reason"), "the reason is empty", "say what keeps such a case from running"
+            )
         reason = self.findings.template((*at, "reason"), "the reason", model.reason)
         fits = reason is not None and self.findings.fills((*at, "reason"), reason, known)
         if condition is None or reason is None or not fits:
