@@ -8,6 +8,7 @@ cases at once, and an expression need be evaluated only once per distinct assign
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from itertools import product
+from math import prod
 from typing import Any
 
 from cp_matrix.errors import Location, MatrixError, Problem
@@ -19,6 +20,9 @@ from cp_matrix.matrix.predicates import Expression, ExpressionError
 
 #: The largest number of cases one test may expand to.
 MAX_CASES = 2_000_000
+
+#: The largest product of assignments and cases that are gone through: some seconds.
+MAX_WORK = 10**11
 
 MAX_WORLD_SIZE = 1024
 
@@ -109,6 +113,7 @@ class Grid:
         """Each distinct assignment of ``names`` that occurs within a set, and the positions it occurs at.
 
         Names the test does not declare (facts) are left out. Prefixes of the assignment are combined once.
+        Raises `MatrixError` where there are so many that going through them would take minutes.
         """
         by_axis: dict[str, list[str]] = {}
         start: dict[str, Value] = {}
@@ -123,6 +128,12 @@ class Grid:
                     by_axis.setdefault(axis.name, []).append(name)
         dimensions = [self._dimension(key, tuple(sorted(wanted))) for key, wanted in by_axis.items()]
         dimensions.sort(key=len)
+        most = min(prod(map(len, dimensions)), within.bit_count())
+        if most * self.size > MAX_WORK:
+            read = ", ".join(sorted(start.keys() | {name for wanted in by_axis.values() for name in wanted}))
+            message = f"the test {self.test.name}: {read} take {most} values together in {self.size} cases"
+            hint = "too many to decide one by one: split the test, or let a rule read fewer names"
+            raise MatrixError.of([Problem(self.test.where, message, hint)])
         return _walk(dimensions, start, within) if within else iter(())
 
     def _project(self, key: str, names: tuple[str, ...]) -> list[tuple[dict[str, Value], Mask]]:
