@@ -15,7 +15,7 @@ from cp_matrix.matrix.query import Answer, LibraryAbsentError, QueryFailedError,
 from cp_matrix.run.questions import AskedProcess
 
 LIBRARY = """
-import os, signal, subprocess, sys, time
+import os, signal, subprocess, sys, threading, time
 import cp_matrix
 
 @cp_matrix.question
@@ -53,6 +53,11 @@ def talks():
 @cp_matrix.question
 def raises():
     raise RuntimeError("\\udcff no device")
+
+@cp_matrix.question
+def answers_and_ends():
+    threading.Timer(0.05, os._exit, (3,)).start()
+    return {"Fast": True}
 
 @cp_matrix.question(library="nowhere_at_all")
 def absent():
@@ -112,6 +117,16 @@ def test_a_library_that_takes_its_process_along_has_failed(
         with pytest.raises(QueryFailedError, match=f"^{message}$"):
             ask(asked, function)
     assert ask(asked, "offers")["pid"] != before
+
+
+def test_what_ends_the_process_after_its_answer_is_nobody_elses_failure(asked: AskedProcess) -> None:
+    before = int(str(ask(asked, "offers")["pid"]))
+    assert ask(asked, "answers_and_ends") == {"Fast": True}
+    deadline = time.monotonic() + 30
+    while is_alive(before):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert ask(asked, "offers")["pid"] != str(before)
 
 
 def test_a_library_that_does_not_answer_is_ended_with_all_that_it_started(asked: AskedProcess) -> None:

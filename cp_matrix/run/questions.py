@@ -99,6 +99,8 @@ class AskedProcess:
         return came
 
     def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is not None and self._process.poll() is not None:
+            self.close()  # what ended it was asked before, and has answered
         if self._process is None:
             self._process = subprocess.Popen(
                 python("cp_matrix.worker.asked"),
