@@ -96,7 +96,7 @@ def test_the_values_are_in_the_record_of_a_plan(tmp_path: Path) -> None:
     ("change", "place", "message"),
     [
         ({"own": "{nothing}"}, "16:26", "unknown name 'nothing'"),
-        ({"own": "{available}"}, "16:26", "unknown name 'available'"),
+        ({"own": "{available}"}, "16:26", "available is a call, which no template can show"),
         ({"shared": "{nothing}"}, "10:27", "unknown name 'nothing' in the test 't'"),
         ({"varied": "{nothing}"}, "4:35", "unknown name 'nothing' in the test 't'"),
         ({"own": "{comm.__class__}"}, "16:25", "OWN: only a plain {name} can be filled in"),
