@@ -10,15 +10,17 @@ import click
 
 from cp_matrix.cli.tables import show, spelt
 from cp_matrix.plan.difference import assumed, compare, differing_facts
+from cp_matrix.plan.plan import Plan
 from cp_matrix.report import changes
 from cp_matrix.report.phrases import several
 from cp_matrix.report.printable import printable
+from cp_matrix.report.undecided import warnings
 from cp_matrix.session.against import Side, names_of, sides_of
 from cp_matrix.session.choose import Request
 
 
-def show_against(request: Request, against: Sequence[str], *, as_json: bool) -> None:
-    """Print the difference between what ``against`` names and what the request means."""
+def show_against(request: Request, against: Sequence[str], *, as_json: bool) -> tuple[Plan, Plan]:
+    """Print the difference between what ``against`` names and what the request means; both plans."""
     before, after = sides_of(request, against)
     facts = () if before.facts is None or after.facts is None else differing_facts(before.facts, after.facts)
     found = compare(before.plan, after.plan)
@@ -38,7 +40,9 @@ def show_against(request: Request, against: Sequence[str], *, as_json: bool) -> 
             "changes": [asdict(change) for change in found],
         }
         click.echo(json.dumps(difference, indent=2, default=str))
-        return
+        return before.plan, after.plan
+    for warning in dict.fromkeys(warning for side in (before, after) for warning in warnings(side.plan)):
+        click.echo(warning)
     for notice in dict.fromkeys((*before.notices, *after.notices)):
         click.echo(printable(f"note: {notice}"))
     runs = (len(before.plan.runnable), len(after.plan.runnable))
@@ -60,6 +64,7 @@ def show_against(request: Request, against: Sequence[str], *, as_json: bool) -> 
         click.echo(line)
     if not found:
         click.echo("\nNo case is decided differently. Each does the same.")
+    return before.plan, after.plan
 
 
 def _as_dict(side: Side, name: str) -> dict[str, object]:

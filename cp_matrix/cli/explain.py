@@ -38,6 +38,7 @@ def command(request: Request, as_json: bool) -> None:
         raise UsageError(f"{len(found)} cases are meant; say which one, for example:{first}\n  …")
     explained = [_as_dict(planned, chosen) for planned in chosen.plan.cases]
     if as_json:
+        show_notices(chosen, err=True)
         click.echo(json.dumps(explained, indent=2, default=str))
         return
     show_notices(chosen)

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from cp_matrix.cli.values import DEVICES, RANKS_PER_GPU, Profile, choice
-from cp_matrix.session.choose import Request
+from cp_matrix.cli.values import DEVICES, RANKS_PER_GPU, Profile, choice, seconds
+from cp_matrix.session.choose import QUERY_TIMEOUT, Request
 
 
 def options_as(
@@ -87,6 +87,9 @@ selection_options = options_as(
         default=("default",),
         metavar="NAME|all",
         help="A declared variant; default (the cases as they are), all, or several.",
+    ),
+    seconds(
+        "--query-timeout", default=QUERY_TIMEOUT, help="Seconds that a library may take to answer a question."
     ),
     click.option(
         "--profile",

@@ -4,7 +4,7 @@ import json
 import math
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,18 +13,25 @@ import click
 
 from cp_matrix.cli.options import selection_options
 from cp_matrix.cli.tables import show
-from cp_matrix.cli.values import OutputFile, batch_size_option, expect_option, min_run_option
+from cp_matrix.cli.values import (
+    OutputFile,
+    allow_query_failure_option,
+    batch_size_option,
+    expect_option,
+    min_run_option,
+)
 from cp_matrix.errors import UsageError
 from cp_matrix.matrix import find
 from cp_matrix.matrix.case import id_suffix
 from cp_matrix.matrix.decide import Skip
-from cp_matrix.plan.plan import PlannedCase
+from cp_matrix.plan.plan import Plan, PlannedCase
 from cp_matrix.record.lockfile import dump
 from cp_matrix.report.phrases import several
 from cp_matrix.report.printable import printable
+from cp_matrix.report.undecided import warnings
 from cp_matrix.run.queue import Queue
 from cp_matrix.session.choose import Chosen, Request, choose
-from cp_matrix.session.coverage import violation
+from cp_matrix.session.coverage import undecided, violation
 from cp_matrix.session.locks import lock_of
 
 _COUNTED = ("cases", "run", "skipped", "unknown")
@@ -77,6 +84,7 @@ def list_command(request: Request, everything: bool, with_hash: bool, as_json: b
 )
 @min_run_option
 @expect_option
+@allow_query_failure_option
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 def plan_command(
     request: Request,
@@ -85,6 +93,7 @@ def plan_command(
     lock: Path | None,
     min_run: int | None,
     expect: int | Path | None,
+    allow_query_failure: bool,
     as_json: bool,
 ) -> None:
     """Count what would run: by test, by reason for skipping, and in which worlds.
@@ -93,21 +102,25 @@ def plan_command(
     reason or do something else here, or with --profile, as compared with the other side. A lock file or a run
     may stand in the place of MATRIX.
 
-    With --expect, as of `run`, the exit code is 4 where other cases can run than those.
+    With --expect, as of `run`, the exit code is 4 where other cases can run than those; and where a library
+    that is there fails to answer a question, unless --allow-query-failure.
     """
     if against:
         from cp_matrix.cli.against import show_against
 
         if lock is not None or expect is not None or min_run is not None:
             raise UsageError("--against compares two plans; --lock, --expect and --min-run are about one")
-        show_against(request, against, as_json=as_json)
+        plans = show_against(request, against, as_json=as_json)
+        _check_questions(plans, allowed=allow_query_failure)
         return
     chosen = choose(request)
     plan = _as_dict(chosen, batch_size)
     if as_json:
+        show_notices(chosen, err=True)
         click.echo(json.dumps(plan, indent=2))
     else:
         _show(request, chosen, plan)
+    _check_questions([chosen.plan], allowed=allow_query_failure)
     if (found := violation(chosen, expect, min_run)) is not None:
         sys.stdout.flush()
         raise found
@@ -115,6 +128,14 @@ def plan_command(
         dump(lock_of(chosen), lock)
         if not as_json:
             click.echo(f"\nWhat each case does and whether it runs is in {printable(str(lock))}")
+
+
+def _check_questions(plans: Iterable[Plan], *, allowed: bool) -> None:
+    """Raise `CoverageError` where questions failed that would have decided about cases."""
+    for plan in plans:
+        if not allowed and (found := undecided(plan)) is not None:
+            sys.stdout.flush()
+            raise found
 
 
 def _show(request: Request, chosen: Chosen, plan: Mapping[str, Any]) -> None:
@@ -157,6 +178,8 @@ def _show(request: Request, chosen: Chosen, plan: Mapping[str, Any]) -> None:
 
 def show_notices(chosen: Chosen, *, err: bool = False) -> None:
     """What a person should know before anything else."""
+    for warning in warnings(chosen.plan):
+        click.echo(warning, err=err)
     for notice in chosen.notices:
         click.echo(printable(f"note: {notice}"), err=err)
 
@@ -178,6 +201,7 @@ def _as_dict(chosen: Chosen, batch_size: float) -> dict[str, Any]:
     return {
         "matrices": [{"name": matrix.name, "path": str(matrix.path)} for matrix in chosen.matrices],
         "notices": list(chosen.notices),
+        "undecided": dict(plan.undecided.most_common()),
         "essential": chosen.request.essential,
         "variants": list(chosen.request.variants),
         "counts": dict(zip(_COUNTED, (total, run, total - run - plan.unknown, plan.unknown), strict=True)),

@@ -71,6 +71,9 @@ def as_dict(closing: Closing, folder: Path, reports: list[Path]) -> dict[str, An
             *(_failure(concluded(result, ())) for result in closing.not_run),
         ],
         "flaky": [one_line(one.result.case) for one in closing.flaky],
+        "undecided": {
+            one_line(reason): count for reason, count in closing.record.plan.undecided.most_common()
+        },
         "notices": [one_line(notice) for notice in closing.record.notices],
         "reports": [one_line(str(path)) for path in reports],
     }

@@ -10,6 +10,7 @@ from cp_matrix.cli.order import order_options
 from cp_matrix.cli.values import (
     STARTS,
     OutputFile,
+    allow_query_failure_option,
     batch_size_option,
     choice,
     expect_option,
@@ -64,6 +65,7 @@ from cp_matrix.session.order import Ordering, arrange
 )
 @min_run_option
 @expect_option
+@allow_query_failure_option
 @out_option("Where the run folder is made.")
 @click.option("--junit", type=OutputFile(), metavar="PATH", help="JUnit file; default: in the run folder.")
 @click.option("--plain", is_flag=True, help="Lines instead of a live view.")
@@ -85,6 +87,7 @@ def command(
     after_failure: str,
     min_run: int | None,
     expect: int | Path | None,
+    allow_query_failure: bool,
     out: Path,
     junit: Path | None,
     plain: bool,
@@ -97,7 +100,7 @@ def command(
     from cp_matrix.mailbox import AfterFailure, Isolation, WorldSpec
     from cp_matrix.run.fleet import Settings
     from cp_matrix.run.policy import Limits, Rules
-    from cp_matrix.session.coverage import violation
+    from cp_matrix.session.coverage import undecided, violation
     from cp_matrix.session.session import Session
     from cp_matrix.session.suites import check_suite
 
@@ -129,7 +132,10 @@ def command(
             began=began,
             refused=violation(arranged.chosen, expect, min_run),
         )
-        status = session.carry_out(flaky_fails=flaky == "fail")
+        status = session.carry_out(
+            flaky_fails=flaky == "fail",
+            undecided=None if allow_query_failure else undecided(arranged.chosen.plan),
+        )
         if status or not ordering.loops:
             return status
 

@@ -126,6 +126,11 @@ expect_option = click.option(
     help="Exit with 4 unless exactly N cases can run, or the cases are those of a lock file.",
 )
 min_run_option = number("--min-run", help="Exit with 4 if fewer than N cases can run.")
+allow_query_failure_option = click.option(
+    "--allow-query-failure",
+    is_flag=True,
+    help="Skip what a library that fails to answer leaves undecided, without exit code 4.",
+)
 jobs_option = number("--jobs", help="Worlds at once; default: as many as fit.")
 timeout_option = seconds("--timeout", help="Seconds a case may take; default: as declared.")
 grace_option = seconds(

@@ -11,6 +11,9 @@ Scalar = Union[str, int, float, bool, None]
 #: Scalars, and for table fields also flat lists of them.
 Value = Union[Scalar, tuple[Scalar, ...]]
 
+#: Variables of the ranks' environment, each with its value.
+Environment = tuple[tuple[str, str], ...]
+
 HASH_LENGTH = 12
 
 
@@ -30,7 +33,7 @@ class Case:
     params: Mapping[str, Value]
     world_size: int
     timeout: float
-    environment: tuple[tuple[str, str], ...] = ()
+    environment: Environment = ()
     #: 1, or the how-manieth time the same case is run (``run --repeat``).
     repetition: int = 1
     #: The variant of the matrix it belongs to; empty for the cases as they are.

@@ -8,6 +8,7 @@ from typing import Any, Union
 
 from cp_matrix.errors import Location
 from cp_matrix.matrix.case import Scalar, Value
+from cp_matrix.matrix.environment import Declared
 from cp_matrix.matrix.facts import read_facts
 from cp_matrix.matrix.predicates import Expression, Template
 from cp_matrix.matrix.query import Query
@@ -75,7 +76,7 @@ class LoadedTest:
     constants: Mapping[str, Value]
     world_size: Derived
     timeout: Derived
-    environment: tuple[tuple[str, str], ...]
+    environment: tuple[Declared, ...]
     excludes: tuple[Exclude, ...]
     rules: tuple[Rule, ...]
     where: Location
@@ -105,7 +106,7 @@ class Variant:
     """Another way to run every case of a matrix: with more environment variables, and facts as declared."""
 
     name: str
-    environment: tuple[tuple[str, str], ...] = ()
+    environment: tuple[Declared, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -21,7 +21,7 @@ from cp_matrix.matrix.expand import grids, positions
 from cp_matrix.matrix.explain import explain
 from cp_matrix.matrix.facts import read_facts
 from cp_matrix.matrix.loaded import PLAIN, LoadedMatrix, Variant
-from cp_matrix.matrix.query import Answers
+from cp_matrix.matrix.query import QUERY_FAILED, Answers
 
 Axes = Mapping[str, Mapping[str, tuple[Scalar, ...]]]
 
@@ -56,6 +56,11 @@ class Plan:
     def unknown(self) -> int:
         """How many cases can neither be run nor be skipped with certainty; they are not run."""
         return sum(skip.unknown for skip in self.skips if skip is not None)
+
+    @cached_property
+    def undecided(self) -> Counter[str]:
+        """Of `reasons`, those that are questions which got no answer."""
+        return Counter(skip.reason for skip in self.skips if skip is not None and skip.rule == QUERY_FAILED)
 
     @cached_property
     def ids(self) -> Sequence[str]:
@@ -129,7 +134,7 @@ class DecidedCases(LazyCases):
     def make(self, index: int) -> Case:
         for decided, included in zip(self.decisions, self.included, strict=True):
             if index < len(included):
-                return decided.grid.case(included[index])
+                return decided.case(included[index])
             index -= len(included)
         raise IndexError(index)
 

@@ -82,7 +82,10 @@ class WorldEnded(_Event, frozen=True, kw_only=True, tag="world_ended"):
 
 
 class Notice(_Event, frozen=True, kw_only=True, tag="notice"):
-    """One clear line for the person who watches, for example a fall-back to a cold start."""
+    """One clear line for the person who watches, for example a fall-back to a cold start.
+
+    What begins with ``warning: `` is shown as one.
+    """
 
     message: str
 
@@ -99,6 +102,8 @@ class RunFinished(_Event, frozen=True, kw_only=True, tag="run_finished"):
     left: tuple[str, ...] = ()
     #: Empty, or in what way the cases were not those asked for; nothing has run then.
     guard: str = ""
+    #: Empty, or which questions failed, where that is not allowed.
+    undecided: str = ""
 
 
 Event = Union[

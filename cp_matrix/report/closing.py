@@ -23,6 +23,7 @@ from cp_matrix.report.first_failure import (
 )
 from cp_matrix.report.phrases import STYLES, word
 from cp_matrix.report.printable import first_line, printable
+from cp_matrix.report.undecided import headline
 
 #: Makes the command line that runs one case alone, from its id or hash.
 Command = Callable[[str], Sequence[str]]
@@ -109,8 +110,9 @@ class Closing:
 
             40 passed, 0 failed, 0 crashed, 0 timeout, 120 skipped, 0 not run in 12.3 s
 
-        followed, where they apply, by ``; 3 of the skipped at run time``, by ``; 2 flaky``, and by ``; `` and
-        why the run ended early. What has no verdict was not run.
+        followed, where they apply, by ``; 3 of the skipped at run time``, by ``; 2 flaky``, by ``; 2 cases
+        are not decided: a question failed``, and by ``; `` and why the run ended early. What has no
+        verdict was not run.
         """
         counts, finished = settled(self.counts), self.record.finished
         line = ", ".join(f"{counts[verdict]} {word(verdict)}" for verdict in STYLES)
@@ -120,6 +122,8 @@ class Closing:
             line += f"; {self.skipped.total()} of the skipped at run time"
         if self.flaky:
             line += f"; {len(self.flaky)} flaky"
+        if undecided := headline(self.record.plan):
+            line += f"; {undecided}"
         if finished is not None and finished.reason:
             line += f"; {first_line(finished.reason)}"
         return line

@@ -25,6 +25,8 @@ from cp_matrix.record.results import CaseResult, Verdict
 from cp_matrix.report.first_failure import deciding, inherited
 from cp_matrix.report.testcase import (
     FAILED_LIMIT,
+    GUARD,
+    QUESTIONS,
     Rendered,
     class_name,
     guard,
@@ -156,10 +158,10 @@ class JUnitWriter(Consumer):
             for suite in suites
         ]
         finished = self.record.finished
-        if finished is not None and finished.guard:
-            violated = guard(finished.guard)
-            suites = [_Suite("cp_matrix", [bytearray(violated.xml)]), *suites]
-            cases = [[violated], *cases]
+        told = {} if finished is None else {GUARD: finished.guard, QUESTIONS: finished.undecided}
+        if violated := [guard(text, name) for name, text in told.items() if text]:
+            suites = [_Suite("cp_matrix", [bytearray(one.xml) for one in violated]), *suites]
+            cases = [violated, *cases]
         yield b'<?xml version="1.0" encoding="UTF-8"?>\n'
         root = ElementTree.Element("testsuites")
         _set_counts(root, "cp-matrix", list(chain(*cases)), sum(suite.skipped for suite in suites))

@@ -15,6 +15,8 @@ from cp_matrix.report.closing import Closing, Command, Concluded, close, left_be
 from cp_matrix.report.details import details
 from cp_matrix.report.phrases import headline
 from cp_matrix.report.text import cap, one_line
+from cp_matrix.report.undecided import headline as headline_of
+from cp_matrix.report.undecided import reasons
 
 #: How many failures are shown in full, and how many lines a list has.
 FULL_FAILURES = 20
@@ -59,6 +61,7 @@ def render(closing: Closing, folder: Path) -> str:
     blocks = [
         *_head(closing),
         *(("## Not the cases that were asked for", _fenced(guard)) if guard else ()),
+        *_listed(headline_of(closing.record.plan), map(_plain, reasons(closing.record.plan))),
         _table(("test", *map(column, COLUMNS)), rows),
         *_failures(closing, folder),
         *_listed("Flaky", map(_flaky, closing.flaky)),
@@ -144,7 +147,11 @@ def _left(closing: Closing) -> Iterator[str]:
 
 
 def _skips(closing: Closing) -> Iterator[str]:
-    for title, counts in (("Skipped", closing.record.plan.reasons), ("Skipped at run time", closing.skipped)):
+    plan = closing.record.plan
+    for title, counts in (
+        ("Skipped", plan.reasons - plan.undecided),
+        ("Skipped at run time", closing.skipped),
+    ):
         yield from _reasons(title, counts.most_common())
 
 

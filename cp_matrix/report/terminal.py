@@ -33,10 +33,12 @@ def lines_of(closing: Closing, *, folder: Path | None = None, width: int | None 
         folder: the run folder, which the paths of logs are shown below.
         width: the terminal's width in cells; None, for plain output, cuts nothing.
     """
+    plan = closing.record.plan
     place = [] if folder is None else [Text(f"report: {folder}", style="dim")]
     sections = [
         _tests(closing, width),
-        _reasons("skipped because", closing.record.plan.reasons, "cp-matrix plan", width),
+        _reasons("not decided because", plan.undecided, "cp-matrix plan", width),
+        _reasons("skipped because", plan.reasons - plan.undecided, "cp-matrix plan", width),
         _reasons("skipped at run time because", closing.skipped, "see junit.xml", width),
         _reasons("not run because", closing.not_run_reasons, "see junit.xml", width),
         _slowest(closing, width),

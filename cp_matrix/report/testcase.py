@@ -29,8 +29,9 @@ from cp_matrix.report.text import cap, one_line
 PASSED_LIMIT = 64 * 1024
 FAILED_LIMIT = 512 * 1024
 
-#: The name of what stands for a violated coverage guard.
+#: The names of what stands for a violated coverage guard, and for questions that failed.
 GUARD = "coverage guard"
+QUESTIONS = "questions to libraries"
 
 _PROPERTY_LIMIT = 1000
 _PLACEHOLDER = "the-name"
@@ -92,9 +93,9 @@ def pending(case: Case, attempts: Sequence[Attempt], why: str) -> Rendered:
     return Rendered(_finish(base, 0.0), Verdict.NOT_RUN)
 
 
-def guard(text: str) -> Rendered:
+def guard(text: str, name: str = GUARD) -> Rendered:
     """An error that says in what way the cases are not those asked for, also where there is no case."""
-    base = junit_xml.TestCase(GUARD, classname="cp_matrix")
+    base = junit_xml.TestCase(name, classname="cp_matrix")
     message = one_line(first_line(text), details.LINE_LIMIT)
     base.add_error_info(message=message, output=cap(text, FAILED_LIMIT), error_type="cp_matrix.Coverage")
     return Rendered(_finish(base, 0.0), Verdict.NOT_RUN)

@@ -109,12 +109,20 @@ class Driver:
             self._fleet.close()
         return self._ledger.results
 
-    def finish(self, exit_code: ExitCode, seconds: float, left: Sequence[str] = (), guard: str = "") -> None:
+    def finish(
+        self,
+        exit_code: ExitCode,
+        seconds: float,
+        left: Sequence[str] = (),
+        guard: str = "",
+        undecided: str = "",
+    ) -> None:
         """Say that the run is over.
 
         Args:
             left: names processes of it that do not die.
             guard: in what way the cases were not those asked for, where nothing has run for that.
+            undecided: which questions failed, where that is not allowed.
         """
         counts = self.counts()
         self._ledger.emit(
@@ -126,6 +134,7 @@ class Driver:
                 reason=self._stop_reason,
                 left=tuple(left),
                 guard=guard,
+                undecided=undecided,
             )
         )
 

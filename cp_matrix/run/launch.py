@@ -71,11 +71,16 @@ def rank_environment(inherited: Mapping[str, str], declared: Mapping[str, str], 
     """
     environment = {name: value for name, value in inherited.items() if name not in _RANK_VARIABLES}
     environment.setdefault("OMP_NUM_THREADS", "1")
-    if not libraries.is_installed(cp_matrix.__file__):
-        # It was found in the folder in which the person works, where ranks do not look first.
-        here = [str(Path(cp_matrix.__file__).parents[1]), environment.get("PYTHONPATH", "")]
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, here))
-    return environment | LOOPBACK | {processes.MARK_VARIABLE: mark} | dict(declared)
+    return with_own_package(environment) | LOOPBACK | {processes.MARK_VARIABLE: mark} | dict(declared)
+
+
+def with_own_package(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment in which `python` finds this very package."""
+    if libraries.is_installed(cp_matrix.__file__):
+        return dict(environment)
+    # It was found in the folder in which the person works, where ranks do not look first.
+    here = [str(Path(cp_matrix.__file__).parents[1]), environment.get("PYTHONPATH", "")]
+    return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, here))}
 
 
 def python(module: str) -> list[str]:

@@ -10,6 +10,7 @@ from cp_matrix.record import lockfile
 from cp_matrix.report import changes
 from cp_matrix.report.phrases import several
 from cp_matrix.report.printable import printable
+from cp_matrix.report.undecided import headline, reasons
 from cp_matrix.session.choose import Chosen
 from cp_matrix.session.locks import selection
 from cp_matrix.session.suites import code_of
@@ -47,6 +48,15 @@ def violation(chosen: Chosen, expect: int | Path | None, min_run: int | None) ->
     if min_run is not None and runnable < min_run:
         return _number(plan, f"--min-run asks for {min_run}")
     return None
+
+
+def undecided(plan: Plan) -> CoverageError | None:
+    """What is wrong where questions failed that would have decided whether cases run; the others can."""
+    if not (said := headline(plan)):
+        return None
+    lines = [said, *reasons(plan)]
+    hint = "Mend what was asked, or accept that these cases do not run: --allow-query-failure"
+    return CoverageError("\n  ".join(lines), hint=hint)
 
 
 def _number(plan: Plan, asked: str) -> CoverageError:

@@ -23,6 +23,7 @@ def exit_status(
     counts: Mapping[Verdict, int],
     *,
     bad_flaky: int = 0,
+    undecided: bool = False,
     interrupted: ExitCode | None = None,
     git_bisect: bool = False,
 ) -> ExitCode:
@@ -31,6 +32,7 @@ def exit_status(
     Args:
         counts: how many cases have each verdict.
         bad_flaky: passes on a retry that count as failures.
+        undecided: whether a question that would have decided some of them failed, where that counts.
         interrupted: why the run was ended from outside, or None.
         git_bisect: whether the run decides about a commit.
     """
@@ -44,6 +46,8 @@ def exit_status(
         return ExitCode.UNTESTABLE if git_bisect and runnable == not_run else ExitCode.FAILED
     if bad_flaky:
         return ExitCode.FAILED
+    if undecided:
+        return ExitCode.COVERAGE
     return ExitCode.PASSED if runnable else ExitCode.NOTHING_TO_RUN
 
 

@@ -22,6 +22,7 @@ from cp_matrix.report.console import choose_console
 from cp_matrix.report.junit import JUnitWriter
 from cp_matrix.report.summary import SummaryWriter
 from cp_matrix.report.terminal import lines_of
+from cp_matrix.report.undecided import headline, warnings
 from cp_matrix.run import processes, reaper
 from cp_matrix.run.driver import Driver
 from cp_matrix.run.fleet import Settings
@@ -85,7 +86,7 @@ class Session:
         ]
         shared = ranks_per_gpu(chosen)
         environ = {**SHARED_GPU_ENVIRONMENT, **os.environ} if shared > 1 else os.environ
-        self._notices = [*chosen.notices, *chosen.facts["notes"], *arranged.notices]
+        self._notices = [*warnings(chosen.plan), *chosen.notices, *chosen.facts["notes"], *arranged.notices]
         if settings.spec.isolation is Isolation.OFF:
             self._notices.append("isolation is off: what a case leaves behind meets the next one")
         if shared > 1:
@@ -108,8 +109,13 @@ class Session:
             maxfail,
         )
 
-    def carry_out(self, *, flaky_fails: bool) -> int:
-        """Run everything, write every report, and return the exit code."""
+    def carry_out(self, *, flaky_fails: bool, undecided: CoverageError | None = None) -> int:
+        """Run everything, write every report, and return the exit code.
+
+        Args:
+            flaky_fails: whether a pass on a retry counts as a failure.
+            undecided: which questions failed, where that is not allowed.
+        """
         problems = []
         left: list[str] = []
         guard = "" if self._refused is None else str(self._refused)
@@ -129,12 +135,14 @@ class Session:
                 code = exit_status(
                     self._driver.counts(),
                     bad_flaky=flaky_fails * sum(result.flaky for result in self._record.results.values()),
+                    undecided=undecided is not None,
                     interrupted=interrupts.exit_code,
                     git_bisect=is_running(),
                 )
                 if self._refused is not None:
                     code = self._refused.exit_code
-                self._driver.finish(code, time.monotonic() - self._began, left, guard)
+                open_ones = "" if undecided is None else str(undecided)
+                self._driver.finish(code, time.monotonic() - self._began, left, guard, open_ones)
             except RunFolderLostError as error:
                 code = error.exit_code
                 problems.append(str(error))
@@ -145,6 +153,8 @@ class Session:
                 self._folder.close()
             if left:
                 problems.append(f"{', '.join(left)}: killed, and still there")
+            if undecided is not None:
+                problems.append(f"{headline(self._chosen.plan)}\n  {undecided.hint}")
             problems += [problem for consumer in self._consumers for problem in consumer.problems]
             folder = typed_here(self._folder.path)
             closing = close(self._record, self._chosen.rerun, folder)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cp_matrix.errors import UsageError
 from cp_matrix.matrix import find
+from cp_matrix.matrix.modules import find as find_module
 from cp_matrix.record.lockfile import digest
 from cp_matrix.run import libraries
 from cp_matrix.session.choose import Chosen
@@ -82,7 +83,7 @@ def check_suite(suite: str, import_path: Sequence[str]) -> None:
     for sentence in hiding(suite, import_path):
         raise UsageError(sentence, hint=RENAME)
     parts = suite.partition(":")[0].split(".")
-    known = len(libraries.find(".".join(parts), import_path))
+    known = len(find_module(".".join(parts), import_path))
     if known == len(parts):
         return
     looked = f"package {'.'.join(parts[:known])}" if known else ", ".join([*import_path, "what is installed"])
@@ -108,4 +109,4 @@ def hiding(suite: str, import_path: Sequence[str]) -> list[str]:
 
 
 def _is_found_anyway(name: str, file: str) -> bool:
-    return any(spec.origin == file for spec in libraries.find(name, ()))
+    return any(spec.origin == file for spec in find_module(name, ()))
