@@ -1,4 +1,4 @@
-"""One wrong element: twice the tolerance off, the last one of one tensor, on one rank. Nothing else must fail."""
+"""One wrong element: twice the tolerance off, the last one of one tensor, on one rank: only that fails."""
 
 from __future__ import annotations
 
