@@ -123,6 +123,15 @@ def test_a_test_without_cases_is_reported(tmp_path: Path) -> None:
     ]
 
 
+def test_a_condition_that_adds_no_essential_case_is_reported(tmp_path: Path) -> None:
+    added = "[n == 3, n == 1, n == 3 and comm == 'p2p']"
+    text = TOP + f"    exclude: [n == 3 and comm == 'a2a']\n    essential: {added}\n"
+    assert warnings(tmp_path, text) == [
+        "11: this adds no essential case: n == 1",
+        "11: this adds no essential case: n == 3 and comm == 'p2p'",
+    ]
+
+
 def test_an_essential_subset_that_is_all_excluded_is_reported(tmp_path: Path) -> None:
     assert warnings(tmp_path, TOP + "    exclude: [n < 3]\n") == [
         "7: the test 't' has no essential cases: all are excluded"

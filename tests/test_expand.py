@@ -44,6 +44,22 @@ def test_an_essential_subset_takes_the_essential_values(tmp_path: Path) -> None:
     assert [case.id for case in cases] == ["t[p2p-one-0]", "t[p2p-two-0]", "t[a2a-one-0]", "t[a2a-two-0]"]
 
 
+def test_cases_beside_the_essential_values_can_be_essential_too(tmp_path: Path) -> None:
+    also = ["comm == 'a2a' and flag is None and heads == 3", {"if": "flag is False and model == 'one'"}]
+    test = {"axes": AXES, "essential": also, "exclude": ["model == 'one' and comm == 'a2a'"]}
+    loaded = matrix(tmp_path, test, tables=TABLES)
+    cases = expand(loaded, essential=True)
+    assert [case.id for case in cases] == [
+        "t[p2p-one-False]",
+        "t[p2p-one-0]",
+        "t[p2p-two-0]",
+        "t[a2a-two-None]",
+        "t[a2a-two-0]",
+    ]
+    assert make_plan([loaded], {}, essential=True).ids == [case.id for case in cases]
+    assert len(expand(loaded, essential=False)) == 9
+
+
 def test_a_case_sees_axes_fields_and_constants(tmp_path: Path) -> None:
     test = {"axes": AXES, "with": {"tolerance": 0.5, "sizes": [1, 2]}}
     case = expand(matrix(tmp_path, test, tables=TABLES), essential=False)[-1]

@@ -8,7 +8,10 @@ import torch
 from worlds import Ranks
 
 from cp_matrix.record.results import TensorError
+from cp_matrix.suites.parameters import Shape
 from cp_matrix.suites.reference import case, run_case
+from cp_matrix.suites.reference.case import Problem
+from cp_matrix.suites.reference.sequences import Attention, Sequences
 from cp_matrix.worker import precision
 from cp_matrix.worker.context import Communicator, Context
 
@@ -124,6 +127,28 @@ def test_a_missing_parameter_is_named(name: str) -> None:
 def test_parameters_that_do_not_fit_together_are_refused(changed: Mapping[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(changed)).split("_")[0]):
         case.problem_of({**BASE, **changed})
+
+
+def test_a_problem_is_what_its_parameters_say() -> None:
+    odd = {
+        "batch": 3, "seqlen": 80, "heads": 6, "kv_heads": 2, "head_dim": 16, "v_head_dim": 8, "mask": "full",
+        "window": 5, "dtype": "bfloat16", "qkv_format": "sbhd", "cp_comm_type": "a2a",
+    }  # fmt: skip
+    assert case.problem_of(odd) == Problem(
+        torch.bfloat16, Shape(3, 80, 6, 2, 16, 8), Attention(Sequences((80,), (80,)), False, 5, 0.25)
+    )
+
+
+@pytest.mark.parametrize(("padding", "lengths"), [("unpadded", (96, 32, 128)), ("padded", (93, 23, 115))])
+def test_a_packed_problem_is_one_batch_of_sequences(padding: str, lengths: tuple[int, ...]) -> None:
+    packed = {
+        "batch": 2, "seqlen": 128, "heads": 4, "head_dim": 64, "mask": "causal", "dtype": "float32",
+        "qkv_format": "thd", "padding": padding, "cp_comm_type": "p2p",
+    }  # fmt: skip
+    where = Sequences(lengths, (96, 32, 128))
+    assert case.problem_of(packed) == Problem(
+        torch.float32, Shape(1, 256, 4, 4, 64, 64), Attention(where, True, None, 0.125)
+    )
 
 
 def test_head_sizes_default_to_those_of_the_queries() -> None:

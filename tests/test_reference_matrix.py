@@ -64,6 +64,13 @@ def test_nothing_is_skipped_that_the_suite_could_carry_out(full: Plan) -> None:
     assert [case.id for case in skipped if not refusal(case.params, case.world_size)] == []
 
 
+def test_essential_has_what_shows_only_there(essential: Plan) -> None:
+    assert {case.params["dtype"] for case in essential.runnable} == {"float64", "float32", "bfloat16"}
+    assert {case.params["mask"] for case in essential.runnable if case.params["window"]} == {"causal", "full"}
+    rings = [one for one in essential.runnable if one.world_size == 4 and one.params["cp_comm_type"] == "p2p"]
+    assert len(rings) == 2
+
+
 def test_essential_has_every_scheme_layout_and_kind_of_mask(essential: Plan) -> None:
     seen = {
         name: {case.params[name] for case in essential.runnable}

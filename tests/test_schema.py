@@ -265,6 +265,14 @@ def test_a_wrong_shape_is_an_error_in_plain_words(tmp_path: Path, text: str, exp
             "m.yaml:8:61: 'p3p' is not among the full values\n  did you mean p2p?",
         ),
         (
+            TEST + "    essential: [comm == 'p2p', cmo == 'a2a']\n",
+            "m.yaml:10:32: unknown name 'cmo'\n  known here: comm, heads, model, window",
+        ),
+        (
+            TEST + "    essential: [{if: heads > 'x'}]\n",
+            "m.yaml:10:22: '>' cannot order 4 (a number) and 'x' (text)\n  with heads = 4",
+        ),
+        (
             TEST.replace("model: all", "model: {table: modle, full: [one]}"),
             "m.yaml:8:27: there is no table 'modle'\n  did you mean model?",
         ),

@@ -62,6 +62,12 @@ def _subsets(matrix: LoadedMatrix, grid: Grid) -> Iterator[Problem]:
     if not grid.included:
         yield _warning(test.where, f"the test {test.name!r} has no cases: all are excluded")
         return
+    left = grid.included & ~grid.among_essential()
+    for also in test.essentials:
+        matched = holds(grid, also.condition, {}, left)
+        if not matched:
+            yield _warning(also.where, f"this adds no essential case: {also.condition.text}")
+        left &= ~matched
     essential = Grid(matrix.name, test, essential=True)
     if not essential.included:
         yield _warning(test.where, f"the test {test.name!r} has no essential cases: all are excluded")

@@ -6,15 +6,16 @@ cases at once, and an expression need be evaluated only once per distinct assign
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cache, cached_property, reduce
 from itertools import product
 from math import prod
+from operator import or_
 from typing import Any
 
 from cp_matrix.errors import Location, MatrixError, Problem
 from cp_matrix.matrix.case import Case, Environment, Scalar, Value, id_suffix
 from cp_matrix.matrix.environment import Declared, filled, names_of
-from cp_matrix.matrix.loaded import PLAIN, LoadedMatrix, LoadedTest, Variant
+from cp_matrix.matrix.loaded import PLAIN, LoadedMatrix, LoadedTest, Subset, Variant
 from cp_matrix.matrix.operators import given
 from cp_matrix.matrix.predicates import Expression, ExpressionError
 
@@ -90,7 +91,8 @@ class Grid:
         self.matrix = matrix
         self.test = test
         self.variant = variant
-        self.values = tuple(axis.values(essential=essential) for axis in test.axes)
+        some = essential and not test.essentials
+        self.values = tuple(axis.values(essential=some) for axis in test.axes)
         self.size = 1
         self._strides: list[int] = []
         for values in reversed(self.values):
@@ -103,11 +105,28 @@ class Grid:
         self._dimension = cache(self._project)
         self.everything: Mask = (1 << self.size) - 1
         self.included: Mask = self.everything
-        for exclude in test.excludes:
-            condition = exclude.condition
-            for names, mask in self.assignments(condition.names, self.included):
-                if evaluate(condition, names, exclude.where, test.name):
-                    self.included &= ~mask
+        if essential and test.essentials:
+            self.included = self.among_essential() | self._subset(test.essentials)
+        self.included &= ~self._subset(test.excludes)
+
+    def _subset(self, subsets: Iterable[Subset]) -> Mask:
+        """What any of these conditions holds for."""
+        found: Mask = 0
+        for subset in subsets:
+            condition = subset.condition
+            for names, mask in self.assignments(condition.names, self.everything & ~found):
+                if evaluate(condition, names, subset.where, self.test.name):
+                    found |= mask
+        return found
+
+    def among_essential(self) -> Mask:
+        """The positions at which every axis has one of its essential values."""
+        found = self.everything
+        for axis in self.test.axes:
+            wanted = set(map(typed, axis.essential))
+            at = self.assignments([axis.name], self.everything)
+            found &= reduce(or_, (mask for names, mask in at if typed(names[axis.name]) in wanted), 0)
+        return found
 
     def assignments(self, names: Iterable[str], within: Mask) -> Iterator[tuple[dict[str, Value], Mask]]:
         """Each distinct assignment of ``names`` that occurs within a set, and the positions it occurs at.

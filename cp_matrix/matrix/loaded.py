@@ -54,8 +54,8 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Exclude:
-    """Leave out what the condition holds for: such a case does not exist."""
+class Subset:
+    """The cases that a condition holds for: those left out by ``exclude``, or added by ``essential``."""
 
     condition: Expression
     where: Location
@@ -77,12 +77,14 @@ class LoadedTest:
     world_size: Derived
     timeout: Derived
     environment: tuple[Declared, ...]
-    excludes: tuple[Exclude, ...]
+    excludes: tuple[Subset, ...]
     rules: tuple[Rule, ...]
     where: Location
     world_size_where: Location
     timeout_where: Location
     queries: tuple[Query, ...] = ()
+    #: What is essential beside the cases of the axes' subsets.
+    essentials: tuple[Subset, ...] = ()
 
     @cached_property
     def names(self) -> Mapping[str, Axis | None]:

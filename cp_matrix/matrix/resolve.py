@@ -12,13 +12,14 @@ from cp_matrix.matrix.environment import Declared
 from cp_matrix.matrix.expand import LONGEST_TIMEOUT, Grid, wrong_value
 from cp_matrix.matrix.find import modules_folder
 from cp_matrix.matrix.findings import Findings, Known
-from cp_matrix.matrix.loaded import DERIVED, Axis, Derived, Exclude, LoadedMatrix, LoadedTest, Rule, Variant
+from cp_matrix.matrix.loaded import DERIVED, Axis, Derived, LoadedMatrix, LoadedTest, Rule, Subset, Variant
 from cp_matrix.matrix.modules import is_standard
 from cp_matrix.matrix.predicates import Expression, Template
 from cp_matrix.matrix.query import QUERY_FAILED
 from cp_matrix.matrix.resolve_axes import Tables, check_names, resolve_axis, resolve_table
 from cp_matrix.matrix.resolve_extras import resolve_made_for, resolve_query, resolve_variants
-from cp_matrix.matrix.schema import Excluded, Matrix, SkipRule
+from cp_matrix.matrix.schema import Matrix, SkipRule
+from cp_matrix.matrix.schema import Subset as SubsetModel
 from cp_matrix.matrix.source import KeyPath, Source
 from cp_matrix.matrix.type_check import type_errors
 
@@ -77,7 +78,8 @@ class _Test:
             inherited = shared is self.defaults
             mark = len(problems)
             for index, excluded in enumerate(shared.exclude):
-                excludes.append(self.exclude((*start, "exclude", index, "if"), excluded, declared, inherited))
+                at = (*start, "exclude", index, "if")
+                excludes.append(self.subset(at, excluded, declared, inherited=inherited))
             for index, asked in enumerate(shared.queries):
                 at = (*start, "queries", index)
                 queries.append(resolve_query(self.findings, at, asked, known, folder))
@@ -90,6 +92,10 @@ class _Test:
         for variant in variants:
             for name, value in variant.environment:
                 self.fills(("variants", variant.name, "environment", name), value, known)
+        essentials = [
+            self.subset((*self.here, "essential", index, "if"), also, declared)
+            for index, also in enumerate(self.model.essential)
+        ]
         self.check_rules([rule for rule in rules if rule is not None])
         if len(problems) > before or self.suite is None or world_size is None or timeout is None:
             return None
@@ -108,6 +114,7 @@ class _Test:
             where(size_path),
             where(timeout_path),
             tuple(filter(None, queries)),
+            tuple(filter(None, essentials)),
         )
         self.check_types(test)
         return test
@@ -165,10 +172,12 @@ class _Test:
         number: Derived = value
         return number, path
 
-    def exclude(self, path: KeyPath, model: Excluded, declared: Known, inherited: bool) -> Exclude | None:
+    def subset(
+        self, path: KeyPath, model: SubsetModel, declared: Known, *, inherited: bool = False
+    ) -> Subset | None:
         condition = self.findings.expression(path, model.condition, declared, facts=False)
         where = self.findings.source.where(path)
-        return None if condition is None else Exclude(condition, where, inherited)
+        return None if condition is None else Subset(condition, where, inherited)
 
     def rule(
         self, at: KeyPath, model: SkipRule, default_id: str, known: Known, inherited: bool
@@ -204,7 +213,7 @@ class _Test:
         """Try every expression on all that it could meet, but for those that read a name which is wrong."""
         try:
             everything = Grid("", replace(test, excludes=()), essential=False)
-            if not self.sound(everything, [exclude.condition for exclude in test.excludes]):
+            if not self.sound(everything, [each.condition for each in (*test.excludes, *test.essentials)]):
                 return
             grid = Grid("", test, essential=False)
         except MatrixError as failure:

@@ -149,8 +149,8 @@ class VariantModel(_Model):
     facts: dict[Name, TableValue] = {}
 
 
-class Excluded(_Model):
-    """``{if}`` or just the condition: leave such cases out altogether."""
+class Subset(_Model):
+    """``{if}`` or just the condition: the cases that are left out, or that are essential as well."""
 
     condition: Condition = Field(alias="if")
 
@@ -187,7 +187,7 @@ class Shared(_Model):
     world_size: NumberOrExpression = None
     timeout: NumberOrExpression = None
     environment: Environment = {}
-    exclude: list[Excluded] = []
+    exclude: list[Subset] = []
     queries: list[QueryModel] = []
     skip: list[SkipRule] = []
 
@@ -199,6 +199,7 @@ class TestModel(Shared):
 
     description: Text = ""
     axes: dict[Name, AxisModel] = Field(min_length=1)
+    essential: list[Subset] = []
 
 
 class Matrix(_Model):
@@ -281,6 +282,6 @@ def _keys_at(path: KeyPath) -> list[str]:
             model = QueryModel
         case ("variants", _, _):
             model = VariantModel
-        case (*_, "exclude", int(), _):
-            model = Excluded
+        case (*_, "exclude" | "essential", int(), _):
+            model = Subset
     return [info.alias or name for name, info in model.model_fields.items()]

@@ -30,7 +30,7 @@ INNER = 2
 #: 6e-15 in float64, 4e-6 in float32. bfloat16 is computed in float32 and rounded once, so a value may
 #: come out as its neighbour: 2**-8 to 2**-7 of itself, and nothing more but where it is nearly 0.
 TOLERANCES: dict[torch.dtype, tuple[float, float]] = {
-    torch.float64: (1e-12, 1e-12),
+    torch.float64: (3e-14, 3e-14),
     torch.float32: (3e-5, 3e-5),
     torch.bfloat16: (1e-4, 2**-7),
 }
