@@ -181,7 +181,7 @@ class Mistake(NamedTuple):
 
 
 MISTAKES = [
-    # Without a mask or a window attention does not care where its keys come from, unless there are several sequences.
+    # Without a mask or window attention does not care where its keys come from, unless sequences are several.
     Mistake(deal_neighbouring_chunks, lambda p: depends_on_positions(p) or p["padding"] == "padded"),
     Mistake(
         leave_gathered_chunks_unsorted,
