@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,8 @@ from worlds import Ranks
 
 from cp_matrix.mailbox import Mailbox, WorldSpec
 from cp_matrix.record.flight import Flight, Operation
-from cp_matrix.worker.context import Communicator
+from cp_matrix.worker import flight as module
+from cp_matrix.worker.context import Communicator, Context
 from cp_matrix.worker.flight import Lookout, enable, flight, moved, recorded
 
 SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
@@ -139,6 +142,21 @@ def test_a_rank_that_waits_in_a_receive_says_from_whom(two: Ranks) -> None:
 def test_a_rank_that_waits_in_a_collective_waits(two: Ranks) -> None:
     waiting, other = two.call(stuck, False)
     assert (waiting.at, waiting.waits, other.waits) == (None, True, False)
+
+
+def test_a_rank_that_compares_waits_for_its_device_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+
+    def look(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        frames = list(module._frames(sys._getframe(1)))
+        seen.extend(module._waits(frames, backend) for backend in ("nccl", "gloo"))
+        return stack(tensors)
+
+    stack = torch.stack
+    monkeypatch.setattr(torch, "stack", look)
+    context = Context(Communicator(0, 1, torch.device("cpu"), "gloo"), seed=0)
+    context.compare("x", torch.ones(4), torch.ones(4), atol=0.0, rtol=0.0)
+    assert seen == [True, False]
 
 
 def test_data_that_another_thread_moves_are_seen() -> None:

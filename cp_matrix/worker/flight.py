@@ -26,6 +26,7 @@ from torch._C import _distributed_c10d as recorders
 
 from cp_matrix.mailbox import Mailbox
 from cp_matrix.record.flight import Flight, Operation
+from cp_matrix.worker import comparison
 from cp_matrix.worker.error_text import message_of, name_of
 
 #: The variables that say how many operations torch records, the newest name first.
@@ -55,7 +56,7 @@ _WAITING_FILES = frozenset({_DISTRIBUTED, str(Path(c10d.__file__).with_name("_fu
 _CUDA = Path(torch.cuda.__file__).parent
 _WAITING_CALLS = frozenset((str(_CUDA / name), "synchronize") for name in ("__init__.py", "streams.py"))
 #: Comparing waits for the device, and enters no operation.
-_COMPARING = str(Path(__file__).with_name("context.py"))
+_COMPARING = str(Path(comparison.__file__))
 #: Wrappers around every call of torch's.
 _WRAPPERS = frozenset(
     {str(Path(c10d.__file__).with_name("c10d_logger.py")), str(Path(torch.__file__).with_name("_ops.py"))}

@@ -30,9 +30,10 @@ from cp_matrix.mailbox import (
     Ready,
     WorldSpec,
 )
-from cp_matrix.record.device_failure import device_assertion, is_device_failure
+from cp_matrix.record.device_failure import device_assertion
 from cp_matrix.record.results import Leak, LogSpan, RankResult
 from cp_matrix.worker.asides import Asides
+from cp_matrix.worker.device_state import is_failed
 from cp_matrix.worker.error_text import (
     LEAK_LIMIT,
     MESSAGE_LIMIT,
@@ -230,7 +231,7 @@ class Rank:
         if error is not None and (skip := skip_reason(error)) is not None:
             error = _mismatch(context)  # what was compared before it was
         gone: tuple[int, ...] = ()
-        device_failed = error is not None and is_device_failure(traceback_of(error))
+        device_failed = error is not None and is_failed(error, self.communicator.device)
         if error is not None:
             if device_failed:
                 _note(error, "the device says", lambda: device_assertion(self.log.head(log_start)))
