@@ -18,7 +18,7 @@ SUITE = Path(__file__).parent / "suites" / "gpu_faults.py"
 NUMBER = r"#\d+ of group \S+"
 #: What happens, and the first line of it.
 STUCK = {
-    "disagrees_on_sizes": rf"rank (\d) in all_gather {NUMBER} with .*, rank (?!\1)\d in all_gather .* with .*",
+    "disagrees_on_sizes": rf"rank (\d) in all_gather {NUMBER} with .*, rank (?!\1)\d in all_gather .*",
     "enters_another": rf"rank 0 in all_reduce {NUMBER}, rank 1 in broadcast {NUMBER}",
     "receives_on_both": r"rank 0 in recv from rank 1, rank 1 in recv from rank 0: nobody sends",
     "crosses_groups": r"rank 0 in all_reduce.* of group (\S+), rank 1 in all_reduce.* of group (?!\1$)\S+",
