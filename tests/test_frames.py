@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from fake_run import STACK, TRACEBACK
 
-from cp_matrix.report.frames import innermost_frames, last_frames
+from cp_matrix.report.frames import by_thread, innermost_frames, last_frames
 
 
 def test_the_last_frames_of_a_traceback_come_without_carets_and_exception() -> None:
@@ -73,3 +73,13 @@ def test_what_follows_the_frames_of_a_dump_is_left_out() -> None:
 
 def test_a_stack_of_another_form_gives_its_last_lines() -> None:
     assert innermost_frames("a\nb\nc", 2) == ["b", "c"]
+
+
+def test_of_a_dump_the_case_s_thread_comes_first_and_the_lookout_not_at_all() -> None:
+    lookout = (
+        'Thread 0x7f01 (most recent call first):\n  File "/x/cp_matrix/worker/flight.py", line 92 in _serve\n'
+    )
+    other = 'Thread 0x7f02 (most recent call first):\n  File "/x/suite.py", line 3 in prefetch\n'
+    case = 'Current thread 0x7f03 (most recent call first):\n  File "/x/suite.py", line 9 in run\n'
+    assert by_thread(f"{lookout}\n{other}\n{case}") == f"{case}\n{other}"
+    assert by_thread("no dump") == "no dump"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cp_matrix.record.results import Attempt, RankResult, TensorError
 from cp_matrix.report.first_failure import consequence, culprit, untold_exits
+from cp_matrix.report.frames import by_thread
 from cp_matrix.report.phrases import error_line, headline
 from cp_matrix.report.text import cap, one_line
 
@@ -39,7 +40,7 @@ def details(attempt: Attempt, folder: Path, limit: int, met: Sequence[str] = ())
         held = [f"rank {rank} in {one}" for rank, told in sorted(attempt.operations.items()) for one in told]
         sections.append(cap("\n".join(held), limit // 8))
     for rank, stack in sorted(attempt.stacks.items()):
-        sections.append(f"rank {rank} was still inside the case; its stack:\n{cap(stack, share)}")
+        sections.append(f"rank {rank} was still inside the case; its stack:\n{cap(by_thread(stack), share)}")
     for record in others:
         if record.error is not None:
             how = consequence(record) or " as well"

@@ -13,6 +13,8 @@ _RUNNER = re.compile(r'\s*File "[^"]*[/\\]cp_matrix[/\\]worker[/\\]loop\.py"')
 #: Where a rank says that it has no terminal: where it was asked for one is what counts.
 _REFUSAL = re.compile(r'\s*File "[^"]*[/\\]cp_matrix[/\\]worker[/\\]terminal\.py"')
 _INSTALLED = re.compile(r'(\s*File ")[^"]*[/\\]site-packages[/\\]')
+#: The thread that tells the driver where the rank is.
+_LOOKOUT = re.compile(r'File "[^"]*[/\\]cp_matrix[/\\]worker[/\\]flight\.py", line \d+ in _serve')
 _THREAD = re.compile(r"(Current thread|Thread) 0x")
 
 
@@ -38,6 +40,13 @@ def last_frames(traceback: str, count: int = 3) -> list[str]:
     return [
         _INSTALLED.sub(r"\1…/", line).removeprefix("  ") for line in lines[start:end] if line.strip(" ^~")
     ]
+
+
+def by_thread(stack: str) -> str:
+    """A stack as `faulthandler` dumps it, the thread that runs the case first, without the runner's own."""
+    head, *threads = re.split(r"^(?=(?:Current thread|Thread) 0x)", stack, flags=re.MULTILINE)
+    others = [one.rstrip("\n") + "\n" for one in threads if not _LOOKOUT.search(one)]
+    return head + "\n".join(sorted(others, key=lambda one: not one.startswith("Current")))
 
 
 def innermost_frames(stack: str, count: int = 5) -> list[str]:
