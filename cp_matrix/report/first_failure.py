@@ -3,12 +3,16 @@
 from collections.abc import Sequence
 
 from cp_matrix.record.results import Attempt, CaseResult, RankResult, Verdict
-from cp_matrix.report.printable import first_line
 
 
 def deciding(result: CaseResult, attempts: Sequence[Attempt]) -> Attempt | None:
-    """The attempt that explains a result: the last that ended like it, else the last bad one."""
+    """The attempt that explains a result: the last that ended like it, else the last bad one.
+
+    A failure is explained by its first attempt: those that follow only confirm it.
+    """
     alike = [attempt for attempt in attempts if attempt.outcome is result.verdict]
+    if result.verdict is Verdict.FAILED and alike:
+        return alike[0]
     bad = [attempt for attempt in attempts if attempt.outcome.is_bad]
     return next((group[-1] for group in (alike, bad, attempts) if group), None)
 
@@ -29,14 +33,3 @@ def untold_exits(attempt: Attempt) -> dict[int, str]:
     if told is None or told not in attempt.reason or culprit(attempt) is not None:
         return attempt.exits
     return {rank: how for rank, how in attempt.exits.items() if rank != attempt.rank}
-
-
-def found_later(result: CaseResult, attempt: Attempt) -> str:
-    """What the reason of a result says beyond that of the attempt it rests on, on one line or empty."""
-    reason, known = first_line(result.reason), first_line(attempt.reason)
-    return "" if reason == known else reason.removeprefix(f"{known}; ")
-
-
-def passes_alone(result: CaseResult, attempts: Sequence[Attempt]) -> bool:
-    """Whether a failed case passed when it was run once more alone: an earlier case is to blame."""
-    return result.verdict is Verdict.FAILED and bool(attempts) and attempts[-1].outcome is Verdict.PASSED

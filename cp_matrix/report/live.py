@@ -14,6 +14,7 @@ from cp_matrix.record import events
 from cp_matrix.record.consumer import Consumer
 from cp_matrix.record.fold import LiveWorld, RunRecord
 from cp_matrix.record.results import Verdict
+from cp_matrix.report.alone import confirmed
 from cp_matrix.report.eta import Eta
 from cp_matrix.report.notices import Notices
 from cp_matrix.report.phrases import STYLES, devices, headline, opening, running, several, whole, why, word
@@ -70,6 +71,9 @@ class LiveConsole(Consumer):
                 self._take_row(event.world)
             case events.WorldEnded():
                 self._free_row(event)
+            case events.AttemptFinished(attempt=attempt, confirms=True):
+                found = confirmed(self._record.attempts.get(attempt.case, [attempt]))
+                self._above("ALONE ", "", attempt.case, found)
             case events.AttemptFinished(attempt=attempt, will_retry=True):
                 lead = f"{word(attempt.outcome).upper()}, tried again: "
                 self._above(lead, STYLES[attempt.outcome], attempt.case, headline(attempt))

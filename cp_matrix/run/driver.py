@@ -13,7 +13,7 @@ from cp_matrix.record.consumer import Consumer
 from cp_matrix.record.folder import RunFolder
 from cp_matrix.record.results import Attempt, CaseResult, Verdict
 from cp_matrix.run.fleet import Fleet, Settings
-from cp_matrix.run.ledger import Ledger
+from cp_matrix.run.ledger import Again, Ledger
 from cp_matrix.run.policy import Rules
 from cp_matrix.run.queue import Batch, Queue, Work, named
 from cp_matrix.run.slots import Slots
@@ -28,7 +28,7 @@ class Driver:
         plan: what is to run.
         queue: its runnable cases, in the batches and the order they are to run.
         settings: how worlds are started and judged.
-        rules: which cases are tried again.
+        rules: which cases are tried again, and what a pass then counts as.
         slots: where.
         folder: where logs and mailboxes are.
         consumers: who is told, the journal (`RunFolder`) first.
@@ -108,8 +108,15 @@ class Driver:
             self._fleet.close()
         return self._ledger.results
 
-    def finish(self, exit_code: ExitCode, seconds: float, left: Sequence[str] = ()) -> None:
-        """Say that the run is over; ``left`` names processes of it that do not die."""
+    def finish(
+        self, exit_code: ExitCode, seconds: float, left: Sequence[str] = (), because: str = ""
+    ) -> None:
+        """Say that the run is over.
+
+        Args:
+            left: names processes of it that do not die.
+            because: why this exit code, where the counts do not make that evident.
+        """
         counts = self.counts()
         self._ledger.emit(
             events.RunFinished(
@@ -118,6 +125,7 @@ class Driver:
                 exit_code=int(exit_code),
                 seconds=seconds,
                 reason=self._stop_reason,
+                because=because,
                 left=tuple(left),
             )
         )
@@ -159,9 +167,10 @@ class Driver:
         )
 
     def attempted(self, world: World, work: Work, attempt: Attempt, goes_on: bool) -> bool:
-        if self._ledger.add(work.case, attempt):
-            again = dataclasses.replace(work, attempt=work.attempt + 1)
-            self._fleet.queue.add(Batch(world.batch.kind, deque([again]), work.limit), first=True)
+        if (follows := self._ledger.add(work.case, attempt)) is not None:
+            again = deque([dataclasses.replace(work, attempt=work.attempt + 1)])
+            last = follows is Again.CONFIRM
+            self._fleet.queue.add(Batch(world.batch.kind, again, work.limit, last=last), first=True)
         if self._maxfail is not None and self._ledger.bad >= self._maxfail:
             self.stop(f"--maxfail {self._maxfail} reached")
         return True
