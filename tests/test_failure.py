@@ -8,6 +8,7 @@ import msgspec
 from fake_run import MESSAGE, STACK, TRACEBACK, FakeRun
 
 from cp_matrix.matrix.case import Case
+from cp_matrix.record.rerun import Rerun
 from cp_matrix.record.results import Attempt, CaseResult, RankError, RankResult, TensorError, Verdict
 from cp_matrix.report.closing import concluded
 from cp_matrix.report.failure import failure
@@ -29,7 +30,7 @@ def told(
     width: int | None = None,
 ) -> list[str]:
     result = CaseResult(case.id, case.hash, verdict, reason=reason)
-    one = concluded(result, attempts, lambda name: ["cp-matrix", "run", "my matrix.yaml", name], folder)
+    one = concluded(result, attempts, Rerun(("my matrix.yaml",)), folder)
     lines = failure(1, one, folder=folder, width=width)
     return [line.plain for line in lines]
 
@@ -108,7 +109,7 @@ def test_a_long_message_is_cut_and_says_so() -> None:
 
 def test_the_failing_ranks_log_is_the_first_named() -> None:
     lines = told([FakeRun.failed(CASE.id)], folder=Path("reports/x"))
-    assert [line.split()[-1] for line in lines if "reports/x" in line] == [
+    assert [line.split()[-1] for line in lines if "reports/x/" in line] == [
         "reports/x/logs/w0001/rank1.log",
         "reports/x/logs/w0001/rank0.log",
     ]
@@ -129,15 +130,15 @@ def test_a_case_without_attempts_shows_the_results_reason() -> None:
 
 
 def test_what_was_found_out_later_is_noted() -> None:
-    lines = told([FakeRun.failed(CASE.id)], reason="passes alone: state left by an earlier case")
-    assert "   note  passes alone: state left by an earlier case" in lines
+    lines = told([FakeRun.failed(CASE.id), FakeRun.failed(CASE.id, "w0002")])
+    assert "   note  fails alone too" in lines
 
 
 def test_a_note_does_not_say_the_error_again() -> None:
     error = f"rank 1: ToleranceError: {MESSAGE.splitlines()[0]}"
     attempt = msgspec.structs.replace(FakeRun.failed(CASE.id), reason=error)
-    lines = told([attempt], reason=f"{error}; fails alone as well")
-    assert [line for line in lines if "alone" in line] == ["   note  fails alone as well"]
+    lines = told([attempt], reason=f"{error}; not tried again: interrupted")
+    assert [line for line in lines if "again:" in line] == ["   note  not tried again: interrupted"]
 
 
 def test_a_hostile_error_sends_no_control_characters() -> None:

@@ -17,6 +17,7 @@ from cp_matrix.run.policy import (
     conclude_early,
     judge,
     wants_another_try,
+    wants_confirmation,
 )
 
 LIMITS = Limits(grace=5.0, teardown=30.0, exits=1.0, writing=0.0)
@@ -283,17 +284,14 @@ def attempts(*outcomes: str, position: int = 0) -> list[Attempt]:
 @pytest.mark.parametrize(
     ("so_far", "rules", "again"),
     [
-        (attempts("passed"), Rules(retries=9, confirm=True), False),
-        (attempts("timeout", position=3), Rules(retries=9, confirm=True), False),
+        (attempts("passed"), Rules(retries=9), False),
+        (attempts("timeout", position=3), Rules(retries=9), False),
         (attempts("failed", position=3), Rules(retries=9), False),
-        (attempts("failed", position=3), Rules(confirm=True), True),
-        (attempts("failed", position=0), Rules(confirm=True), False),
-        (attempts("failed", "failed", position=3), Rules(confirm=True), False),
         (attempts("crashed"), Rules(retries=0), False),
         (attempts("crashed"), Rules(retries=1), True),
         (attempts("crashed", "crashed"), Rules(retries=1), False),
         (attempts("crashed", "crashed"), Rules(retries=2), True),
-        (attempts("crashed", "failed", position=3), Rules(retries=9, confirm=True), False),
+        (attempts("crashed", "failed", position=3), Rules(retries=9), False),
         (attempts("crashed", "passed"), Rules(retries=9), False),
     ],
 )
@@ -301,15 +299,38 @@ def test_another_try_is_wanted(so_far: list[Attempt], rules: Rules, again: bool)
     assert wants_another_try(so_far, rules) is again
 
 
+@pytest.mark.parametrize(
+    ("so_far", "confirm", "again"),
+    [
+        (attempts("failed", position=3), 0, False),
+        (attempts("failed", position=3), 1, True),
+        (attempts("failed", position=0), 1, True),
+        (attempts("failed", "failed", position=3), 1, False),
+        (attempts("failed", "passed", position=3), 2, True),
+        (attempts("failed", "crashed", position=3), 2, False),
+        (attempts("failed", "timeout", position=3), 2, False),
+        (attempts("crashed", "failed", position=3), 1, False),
+        (attempts("crashed", "passed"), 1, False),
+        (attempts("timeout", position=3), 1, False),
+        (attempts("passed"), 1, False),
+    ],
+)
+def test_a_failure_is_confirmed_as_often_as_asked_and_no_more_after_a_crash(
+    so_far: list[Attempt], confirm: int, again: bool
+) -> None:
+    assert wants_confirmation(so_far, Rules(confirm=confirm)) is again
+
+
 @given(
     st.lists(st.sampled_from(["passed", "failed", "crashed", "timeout"]), min_size=9, max_size=9),
-    st.builds(Rules, st.integers(0, 4), st.booleans()),
+    st.builds(Rules, st.integers(0, 4), st.integers(0, 4)),
     st.integers(0, 3),
 )
 def test_tries_come_to_an_end(outcomes: list[str], rules: Rules, position: int) -> None:
     so_far = attempts(*outcomes, position=position)
     ends = [count for count in range(1, 10) if not wants_another_try(so_far[:count], rules)]
-    assert ends[0] <= rules.retries + 2
+    confirmed = [count for count in range(1, 10) if wants_confirmation(so_far[:count], rules)]
+    assert (ends[0] <= rules.retries + 1, len(confirmed) <= rules.confirm) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -317,40 +338,48 @@ def test_tries_come_to_an_end(outcomes: list[str], rules: Rules, position: int) 
     [
         (["passed"], Verdict.PASSED, False, "reason 1"),
         (["timeout"], Verdict.TIMEOUT, False, "reason 1"),
+        (["failed"], Verdict.FAILED, False, "reason 1"),
         (["crashed"], Verdict.CRASHED, False, "reason 1"),
         (["crashed", "crashed"], Verdict.CRASHED, False, "reason 2"),
         (["crashed", "failed"], Verdict.FAILED, False, "reason 2"),
         (["crashed", "passed"], Verdict.PASSED, True, "passed on attempt 2, after: reason 1"),
         (["crashed", "crashed", "passed"], Verdict.PASSED, True, "passed on attempt 3, after: reason 1"),
-        (["failed", "failed"], Verdict.FAILED, False, "reason 1; fails alone as well"),
-        (["failed", "timeout"], Verdict.FAILED, False, "reason 1; fails alone as well"),
-        (
-            ["failed", "passed"],
-            Verdict.FAILED,
-            False,
-            "reason 1; passes alone: state left by an earlier case",
-        ),
     ],
 )
 def test_attempts_make_one_verdict(outcomes: list[str], verdict: Verdict, flaky: bool, reason: str) -> None:
-    result = conclude("t[a]", "0123", attempts(*outcomes))
+    result = conclude("t[a]", "0123", attempts(*outcomes), Rules())
     assert (result.verdict, result.flaky, result.reason) == (verdict, flaky, reason)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "verdict", "flaky"),
+    [
+        (["crashed", "passed"], Verdict.FAILED, True),
+        (["passed"], Verdict.PASSED, False),
+        (["crashed", "crashed"], Verdict.CRASHED, False),
+    ],
+)
+def test_a_pass_on_a_retry_has_failed_where_flaky_cases_are_to(
+    outcomes: list[str], verdict: Verdict, flaky: bool
+) -> None:
+    result = conclude("t[a]", "0123", attempts(*outcomes), Rules(flaky_fails=True))
+    assert (result.verdict, result.flaky) == (verdict, flaky)
 
 
 def test_a_verdict_has_all_attempts_and_their_seconds() -> None:
     tried = attempts("crashed", "passed")
-    result = conclude("t[a]", "0123", tried)
+    result = conclude("t[a]", "0123", tried, Rules())
     assert (result.attempts, result.seconds) == (tuple(tried), 3.0)
 
 
 def test_a_case_that_was_never_tried_is_not_run() -> None:
-    result = conclude_early("t[a]", "0123", [], "interrupted")
+    result = conclude_early("t[a]", "0123", [], Rules(), "interrupted")
     assert (result.verdict, result.reason) == (Verdict.NOT_RUN, "interrupted")
 
 
 @pytest.mark.parametrize("outcome", ["failed", "crashed"])
 def test_a_case_that_cannot_be_tried_again_keeps_what_is_known(outcome: str) -> None:
-    result = conclude_early("t[a]", "0123", attempts(outcome), "interrupted")
+    result = conclude_early("t[a]", "0123", attempts(outcome), Rules(), "interrupted")
     assert (result.verdict, result.reason) == (
         Verdict(outcome),
         "reason 1; not tried again: interrupted",

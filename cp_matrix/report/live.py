@@ -202,7 +202,9 @@ def _world_lines(worlds: list[LiveWorld | None], now: float, width: int) -> list
             lines.append(Text())
             continue
         if world.case is not None:
-            text, style, since = cut_middle(printable(world.case), case_width), "", world.case_started
+            again = ", again alone" if world.confirms else ""
+            shown = cut_middle(printable(world.case), max(case_width - len(again), 1))
+            text, style, since = f"{shown}{again}", "", world.case_started
         elif world.ready is None:
             text, style, since = f"starting ({world.start})", "dim", world.started
         else:

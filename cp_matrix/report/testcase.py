@@ -110,11 +110,10 @@ def settled(
             base.add_failure_info(message=message, output=text, failure_type=kind)
         else:
             base.add_error_info(message=message, output=text, error_type=kind)
-    others = [attempt for attempt in attempts if attempt is not decisive and attempt.outcome.is_bad]
-    if result.flaky:
-        # Where that counts as a failure, the attempt is shown beside it.
-        others = [attempt for attempt in attempts if attempt.outcome.is_bad]
-    prefix = "flaky" if result.flaky else "rerun"
+    flaky = result.flaky or verdict is Verdict.PASSED
+    # A flaky case that counts as failed shows what went wrong as flaky too, for those who count that.
+    others = [one for one in attempts if one.outcome.is_bad and (flaky or one is not decisive)]
+    prefix = "flaky" if flaky else "rerun"
     return Rendered(
         _finish(base, result.seconds, [_retried(prefix, attempt, folder, limit) for attempt in others]),
         verdict,

@@ -170,7 +170,7 @@ class Driver:
         if (follows := self._ledger.add(work.case, attempt)) is not None:
             again = deque([dataclasses.replace(work, attempt=work.attempt + 1)])
             last = follows is Again.CONFIRM
-            self._fleet.queue.add(Batch(world.batch.kind, again, work.limit, last=last), first=True)
+            self._fleet.queue.add(Batch(world.batch.kind, again, work.limit, last=last), first=not last)
         if self._maxfail is not None and self._ledger.bad >= self._maxfail:
             self.stop(f"--maxfail {self._maxfail} reached")
         return True
