@@ -12,6 +12,7 @@ from test_folder import PLAN
 from cp_matrix.record import events
 from cp_matrix.record.consumer import Consumer
 from cp_matrix.record.folder import RunFolder, RunFolderLostError
+from cp_matrix.record.rerun import Rerun
 from cp_matrix.record.results import Attempt, Verdict
 from cp_matrix.report.junit import JUnitWriter
 from cp_matrix.report.summary import SummaryWriter
@@ -67,7 +68,7 @@ def test_reports_are_finished_by_the_end_of_the_run(tmp_path: Path) -> None:
     run = FakeRun(["t[a]"])
     reports: list[Consumer] = [
         JUnitWriter(run.record, tmp_path / "junit.xml"),
-        SummaryWriter(run.record, tmp_path, lambda case: ["again", case]),
+        SummaryWriter(run.record, tmp_path, Rerun(("again.yaml",))),
     ]
     run.start()
     run.fails("t[a]")
@@ -75,7 +76,7 @@ def test_reports_are_finished_by_the_end_of_the_run(tmp_path: Path) -> None:
     for report in reports:
         report.on_event(run.events[-1])
     written = [(tmp_path / name).read_text() for name in ("junit.xml", "summary.md")]
-    assert ("ToleranceError" in written[0], "again 't[a]'" in written[1]) == (True, True)
+    assert ("ToleranceError" in written[0], "--replay" in written[1]) == (True, True)
 
 
 def test_a_report_that_cannot_be_written_is_a_problem_and_no_end(tmp_path: Path) -> None:
@@ -83,7 +84,7 @@ def test_a_report_that_cannot_be_written_is_a_problem_and_no_end(tmp_path: Path)
     nowhere = tmp_path / "nowhere"
     reports: list[Consumer] = [
         JUnitWriter(run.record, nowhere / "junit.xml"),
-        SummaryWriter(run.record, nowhere, lambda case: [case]),
+        SummaryWriter(run.record, nowhere, Rerun()),
     ]
     run.finish()
     for report in reports:

@@ -8,6 +8,7 @@ import msgspec
 from fake_run import MESSAGE, STACK, TRACEBACK, FakeRun
 
 from cp_matrix.matrix.case import Case
+from cp_matrix.record.rerun import Rerun
 from cp_matrix.record.results import Attempt, CaseResult, RankError, RankResult, TensorError, Verdict
 from cp_matrix.report.closing import concluded
 from cp_matrix.report.failure import failure
@@ -29,7 +30,7 @@ def told(
     width: int | None = None,
 ) -> list[str]:
     result = CaseResult(case.id, case.hash, verdict, reason=reason)
-    one = concluded(result, attempts, lambda name: ["cp-matrix", "run", "my matrix.yaml", name], folder)
+    one = concluded(result, attempts, Rerun(("my matrix.yaml",)), folder)
     lines = failure(1, one, folder=folder, width=width)
     return [line.plain for line in lines]
 
@@ -157,7 +158,7 @@ def test_a_rank_that_skipped_a_case_which_failed_elsewhere_is_named() -> None:
 
 def test_the_failing_ranks_log_is_the_first_named() -> None:
     lines = told([FakeRun.failed(CASE.id)], folder=Path("reports/x"))
-    assert [line.split()[-1] for line in lines if "reports/x" in line] == [
+    assert [line.split()[-1] for line in lines if "reports/x/" in line] == [
         "reports/x/logs/w0001/rank1.log",
         "reports/x/logs/w0001/rank0.log",
     ]
@@ -178,15 +179,15 @@ def test_a_case_without_attempts_shows_the_results_reason() -> None:
 
 
 def test_what_was_found_out_later_is_noted() -> None:
-    lines = told([FakeRun.failed(CASE.id)], reason="passes alone: state left by an earlier case")
-    assert "   note  passes alone: state left by an earlier case" in lines
+    lines = told([FakeRun.failed(CASE.id), FakeRun.failed(CASE.id, "w0002")])
+    assert "   note  fails alone too" in lines
 
 
 def test_a_note_does_not_say_the_error_again() -> None:
     error = f"rank 1: ToleranceError: {MESSAGE.splitlines()[0]}"
     attempt = msgspec.structs.replace(FakeRun.failed(CASE.id), reason=error)
-    lines = told([attempt], reason=f"{error}; fails alone as well")
-    assert [line for line in lines if "alone" in line] == ["   note  fails alone as well"]
+    lines = told([attempt], reason=f"{error}; not tried again: interrupted")
+    assert [line for line in lines if "again:" in line] == ["   note  not tried again: interrupted"]
 
 
 def test_a_hostile_error_sends_no_control_characters() -> None:
@@ -227,6 +228,6 @@ def test_the_launch_in_which_a_device_failed_is_shown_below_the_first_failure() 
 
 def test_a_device_that_fails_only_without_synchronous_launches_says_so() -> None:
     attempts = [of_a_device(1, "later"), of_a_device(2, "launch", Verdict.PASSED)]
-    lines = told(attempts, reason="; with synchronous launches: passed")
+    lines = told(attempts)
     assert [line for line in lines if "synchronous" in line] == ["   note  with synchronous launches: passed"]
     assert not any("bisect" in line for line in lines)

@@ -21,6 +21,8 @@ from cp_matrix.run.policy import (
     explained,
     judge,
     wants_another_try,
+    wants_confirmation,
+    wants_synchronous,
     why_replaced,
 )
 
@@ -426,17 +428,14 @@ def attempts(*outcomes: str, position: int = 0) -> list[Attempt]:
 @pytest.mark.parametrize(
     ("so_far", "rules", "again"),
     [
-        (attempts("passed"), Rules(retries=9, confirm=True), False),
-        (attempts("timeout", position=3), Rules(retries=9, confirm=True), False),
+        (attempts("passed"), Rules(retries=9), False),
+        (attempts("timeout", position=3), Rules(retries=9), False),
         (attempts("failed", position=3), Rules(retries=9), False),
-        (attempts("failed", position=3), Rules(confirm=True), True),
-        (attempts("failed", position=0), Rules(confirm=True), False),
-        (attempts("failed", "failed", position=3), Rules(confirm=True), False),
         (attempts("crashed"), Rules(retries=0), False),
         (attempts("crashed"), Rules(retries=1), True),
         (attempts("crashed", "crashed"), Rules(retries=1), False),
         (attempts("crashed", "crashed"), Rules(retries=2), True),
-        (attempts("crashed", "failed", position=3), Rules(retries=9, confirm=True), False),
+        (attempts("crashed", "failed", position=3), Rules(retries=9), False),
         (attempts("crashed", "passed"), Rules(retries=9), False),
     ],
 )
@@ -444,15 +443,38 @@ def test_another_try_is_wanted(so_far: list[Attempt], rules: Rules, again: bool)
     assert wants_another_try(so_far, rules) is again
 
 
+@pytest.mark.parametrize(
+    ("so_far", "confirm", "again"),
+    [
+        (attempts("failed", position=3), 0, False),
+        (attempts("failed", position=3), 1, True),
+        (attempts("failed", position=0), 1, True),
+        (attempts("failed", "failed", position=3), 1, False),
+        (attempts("failed", "passed", position=3), 2, True),
+        (attempts("failed", "crashed", position=3), 2, False),
+        (attempts("failed", "timeout", position=3), 2, False),
+        (attempts("crashed", "failed", position=3), 1, False),
+        (attempts("crashed", "passed"), 1, False),
+        (attempts("timeout", position=3), 1, False),
+        (attempts("passed"), 1, False),
+    ],
+)
+def test_a_failure_is_confirmed_as_often_as_asked_and_no_more_after_a_crash(
+    so_far: list[Attempt], confirm: int, again: bool
+) -> None:
+    assert wants_confirmation(so_far, Rules(confirm=confirm)) is again
+
+
 @given(
     st.lists(st.sampled_from(["passed", "failed", "crashed", "timeout"]), min_size=9, max_size=9),
-    st.builds(Rules, st.integers(0, 4), st.booleans()),
+    st.builds(Rules, st.integers(0, 4), st.integers(0, 4)),
     st.integers(0, 3),
 )
 def test_tries_come_to_an_end(outcomes: list[str], rules: Rules, position: int) -> None:
     so_far = attempts(*outcomes, position=position)
     ends = [count for count in range(1, 10) if not wants_another_try(so_far[:count], rules)]
-    assert ends[0] <= rules.retries + 2
+    confirmed = [count for count in range(1, 10) if wants_confirmation(so_far[:count], rules)]
+    assert (ends[0] <= rules.retries + 1, len(confirmed) <= rules.confirm) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -460,53 +482,60 @@ def test_tries_come_to_an_end(outcomes: list[str], rules: Rules, position: int) 
     [
         (["passed"], Verdict.PASSED, False, "reason 1"),
         (["timeout"], Verdict.TIMEOUT, False, "reason 1"),
+        (["failed"], Verdict.FAILED, False, "reason 1"),
         (["crashed"], Verdict.CRASHED, False, "reason 1"),
         (["crashed", "crashed"], Verdict.CRASHED, False, "reason 2"),
         (["crashed", "failed"], Verdict.FAILED, False, "reason 2"),
         (["crashed", "passed"], Verdict.PASSED, True, "passed on attempt 2, after: reason 1"),
         (["crashed", "crashed", "passed"], Verdict.PASSED, True, "passed on attempt 3, after: reason 1"),
-        (["failed", "failed"], Verdict.FAILED, False, "reason 1; fails alone as well"),
-        (["failed", "timeout"], Verdict.FAILED, False, "reason 1; fails alone as well"),
-        (
-            ["failed", "passed"],
-            Verdict.FAILED,
-            False,
-            "reason 1; passes alone: state left by an earlier case",
-        ),
     ],
 )
 def test_attempts_make_one_verdict(outcomes: list[str], verdict: Verdict, flaky: bool, reason: str) -> None:
-    result = conclude("t[a]", "0123", attempts(*outcomes))
+    result = conclude("t[a]", "0123", attempts(*outcomes), Rules())
     assert (result.verdict, result.flaky, result.reason) == (verdict, flaky, reason)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "verdict", "flaky"),
+    [
+        (["crashed", "passed"], Verdict.FAILED, True),
+        (["passed"], Verdict.PASSED, False),
+        (["crashed", "crashed"], Verdict.CRASHED, False),
+    ],
+)
+def test_a_pass_on_a_retry_has_failed_where_flaky_cases_are_to(
+    outcomes: list[str], verdict: Verdict, flaky: bool
+) -> None:
+    result = conclude("t[a]", "0123", attempts(*outcomes), Rules(flaky_fails=True))
+    assert (result.verdict, result.flaky) == (verdict, flaky)
 
 
 def test_a_verdict_has_all_attempts_and_their_seconds() -> None:
     tried = attempts("crashed", "passed")
-    result = conclude("t[a]", "0123", tried)
+    result = conclude("t[a]", "0123", tried, Rules())
     assert (result.attempts, result.seconds) == (tuple(tried), 3.0)
 
 
 def test_a_case_that_was_never_tried_is_not_run() -> None:
-    result = conclude_early("t[a]", "0123", [], "interrupted")
+    result = conclude_early("t[a]", "0123", [], Rules(), "interrupted")
     assert (result.verdict, result.reason) == (Verdict.NOT_RUN, "interrupted")
 
 
 @pytest.mark.parametrize("outcome", ["failed", "crashed"])
 def test_a_case_that_cannot_be_tried_again_keeps_what_is_known(outcome: str) -> None:
-    result = conclude_early("t[a]", "0123", attempts(outcome), "interrupted")
+    result = conclude_early("t[a]", "0123", attempts(outcome), Rules(), "interrupted")
     assert (result.verdict, result.reason) == (
         Verdict(outcome),
         "reason 1; not tried again: interrupted",
     )
 
 
-@pytest.mark.parametrize("outcome", [Verdict.CRASHED, Verdict.FAILED])
-def test_a_case_that_skips_itself_when_tried_again_has_its_first_verdict(outcome: Verdict) -> None:
-    first = Attempt("t[a]", 1, "w0001", outcome, 0.0, 1.0, "it went wrong")
+def test_a_case_that_skips_itself_when_tried_again_has_its_first_verdict() -> None:
+    first = Attempt("t[a]", 1, "w0001", Verdict.CRASHED, 0.0, 1.0, "it went wrong")
     again = Attempt("t[a]", 2, "w0002", Verdict.SKIPPED, 0.0, 1.0, "no FP8")
-    result = conclude("t[a]", "h", [first, again])
+    result = conclude("t[a]", "h", [first, again], Rules())
     assert (result.verdict, result.reason) == (
-        outcome,
+        Verdict.CRASHED,
         "it went wrong; tried again it was skipped: no FP8",
     )
 
@@ -533,24 +562,19 @@ def device_attempts(*synchronous: bool, outcome: Verdict = Verdict.FAILED) -> li
 def test_a_failed_device_is_looked_at_once_more_with_synchronous_launches(
     so_far: tuple[bool, ...], again: bool
 ) -> None:
-    assert wants_another_try(device_attempts(*so_far), Rules(retries=5)) is again
+    attempts = device_attempts(*so_far)
+    assert wants_synchronous(attempts) is again
+    # It is no crash to try again, and that run is the confirmation.
+    rules = Rules(retries=5, confirm=5)
+    assert (wants_another_try(attempts, rules), wants_confirmation(attempts, rules)) == (False, False)
 
 
-def test_a_crash_of_the_synchronous_run_is_not_tried_again() -> None:
+@pytest.mark.parametrize("outcome", [Verdict.CRASHED, Verdict.PASSED, Verdict.TIMEOUT])
+def test_nothing_follows_the_synchronous_run(outcome: Verdict) -> None:
     so_far = device_attempts(False, True)
-    so_far[1] = msgspec.structs.replace(so_far[1], outcome=Verdict.CRASHED, device_failed=False)
-    assert not wants_another_try(so_far, Rules(retries=5))
-
-
-@pytest.mark.parametrize(
-    ("outcome", "said", "told"), [(Verdict.FAILED, "reason 2", "reason 2"), (Verdict.PASSED, "", "passed")]
-)
-def test_the_synchronous_run_changes_no_verdict(outcome: Verdict, said: str, told: str) -> None:
-    so_far = device_attempts(False, True)
-    so_far[1] = msgspec.structs.replace(so_far[1], outcome=outcome, reason=said)
-    result = conclude("t[a]", "hash", so_far)
-    assert (result.verdict, result.flaky, result.seconds) == (Verdict.FAILED, False, 2.0)
-    assert result.reason == f"reason 1; with synchronous launches: {told}"
+    so_far[1] = msgspec.structs.replace(so_far[1], outcome=outcome, device_failed=False)
+    assert not wants_synchronous(so_far)
+    assert not wants_confirmation(so_far, Rules(confirm=5))
 
 
 def inside(group: str, *, waits: bool) -> Flight:

@@ -82,7 +82,7 @@ def _as_dict(planned: PlannedCase, chosen: Chosen) -> dict[str, Any]:
             "timeout": case.timeout,
             "environment": dict(case.environment),
         },
-        "command": shlex.join(chosen.rerun(case.id)),
+        "command": shlex.join(chosen.rerun.alone(case.id)),
     }
 
 

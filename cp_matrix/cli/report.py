@@ -19,6 +19,7 @@ from cp_matrix.report.junit import JUnitWriter
 from cp_matrix.report.phrases import headline
 from cp_matrix.report.printable import printable
 from cp_matrix.report.text import one_line
+from cp_matrix.session.recorded import typed_here
 
 
 @click.command("report")
@@ -38,7 +39,8 @@ def command(run: str, junit: Path | None, as_json: bool) -> None:
     """
     folder = resolve(run)
     record = load(folder)
-    closing = close(record, recorded_rerun(folder), folder)
+    # A link to the newest run would name another one soon.
+    closing = close(record, recorded_rerun(folder), typed_here(folder.resolve()))
     written = _write(record, closing, folder, junit)
     if as_json:
         click.echo(json.dumps(as_dict(closing, folder, written), indent=2))
@@ -70,6 +72,8 @@ def as_dict(closing: Closing, folder: Path, reports: list[Path]) -> dict[str, An
             *map(_failure, closing.failures),
             *(_failure(concluded(result, ())) for result in closing.not_run),
         ],
+        "in_common": [one_line(one.text) for one in closing.in_common],
+        "repeated": [one_line(one.text) for one in closing.repeated],
         "flaky": [one_line(one.result.case) for one in closing.flaky],
         "undecided": {
             one_line(reason): count for reason, count in closing.record.plan.undecided.most_common()

@@ -48,8 +48,14 @@ from cp_matrix.session.order import Ordering, arrange
     default=1,
     help="How often a case whose world crashed is tried again, alone in a fresh world.",
 )
-@click.option("--confirm", is_flag=True, help="Run a failed case once more alone; its verdict stays.")
-@choice("--flaky", ("pass", "fail"), help="What a pass on a retry counts as.")
+@number(
+    "--confirm",
+    least=0,
+    default=1,
+    help="How often a failed case is run again alone, once nothing else waits: the first 5 of each test. "
+    "Verdicts stay.",
+)
+@choice("--flaky", ("pass", "fail"), help="What a pass on a retry counts as: with fail, the case has failed.")
 @number("--maxfail", help="Stop after N bad verdicts.")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=1234, help="Given to every case.")
 @choice(
@@ -79,7 +85,7 @@ def command(
     start_timeout: float,
     grace: float,
     retries: int,
-    confirm: bool,
+    confirm: int,
     flaky: str,
     maxfail: int | None,
     seed: int,
@@ -122,7 +128,7 @@ def command(
         session = Session(
             arranged,
             Settings(spec, start, jobs, start_timeout, Limits(grace=grace)),
-            Rules(retries, confirm),
+            Rules(retries, confirm, flaky == "fail"),
             out,
             junit,
             batch_size=batch_size,
@@ -133,7 +139,6 @@ def command(
             refused=violation(arranged.chosen, expect, min_run),
         )
         status = session.carry_out(
-            flaky_fails=flaky == "fail",
             undecided=None if allow_query_failure else undecided(arranged.chosen.plan),
         )
         if status or not ordering.loops:

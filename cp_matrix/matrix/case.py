@@ -1,5 +1,6 @@
 """One case of a matrix: what is tested, with which parameters, in which world."""
 
+import dataclasses
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -58,6 +59,11 @@ class Case:
     def hash(self) -> str:
         """A short stable name: BLAKE2b of 6 bytes over the matrix's name and the id, in hexadecimal."""
         return case_hash(self.matrix, self.id)
+
+
+def once(case: Case) -> Case:
+    """The case itself, for any of its repetitions."""
+    return case if case.repetition == 1 else dataclasses.replace(case, repetition=1)
 
 
 def id_suffix(variant: str) -> str:

@@ -65,6 +65,8 @@ class AttemptFinished(_Event, frozen=True, kw_only=True, tag="attempt_finished")
 
     attempt: Attempt
     will_retry: bool = False
+    #: The case has failed before, and was run again alone; its verdict stays.
+    confirms: bool = False
 
 
 class CaseFinished(_Event, frozen=True, kw_only=True, tag="case_finished"):
@@ -98,6 +100,8 @@ class RunFinished(_Event, frozen=True, kw_only=True, tag="run_finished"):
     seconds: float
     #: Empty, or why the run ended early ("interrupted", "--maxfail 1 reached", ...).
     reason: str = ""
+    #: Why the exit code is what it is, where the counts do not make that evident.
+    because: str = ""
     #: Processes of the run that do not die.
     left: tuple[str, ...] = ()
     #: Empty, or in what way the cases were not those asked for; nothing has run then.

@@ -24,6 +24,8 @@ class LiveWorld:
     ready: float | None = None
     case: str | None = None
     case_started: float | None = None
+    #: Whether the case has failed already, and is run again alone.
+    confirms: bool = False
     cases_done: int = 0
 
 
@@ -58,6 +60,7 @@ class RunRecord(Consumer):
             case events.CaseStarted():
                 if (world := self.worlds.get(event.world)) is not None:
                     world.case, world.case_started = event.case, event.time
+                    world.confirms = event.case in self.results
             case events.AttemptFinished():
                 attempt = event.attempt
                 self.attempts.setdefault(attempt.case, []).append(attempt)

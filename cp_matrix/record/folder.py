@@ -30,7 +30,7 @@ from cp_matrix.mailbox import write_atomically
 from cp_matrix.plan.plan import Plan
 from cp_matrix.record import events, planfile
 from cp_matrix.record.consumer import Consumer
-from cp_matrix.record.results import Attempt, CaseResult
+from cp_matrix.record.results import Attempt, CaseResult, Verdict
 
 
 class RunFolderLostError(RunFolderError):
@@ -46,6 +46,7 @@ class RunFolder(Consumer):
         self.path = path
         self._events = events_file
         self._attempts: dict[str, list[Attempt]] = {}
+        self._failed: dict[str, CaseResult] = {}
 
     @property
     def run_id(self) -> str:
@@ -96,6 +97,8 @@ class RunFolder(Consumer):
         match event:
             case events.AttemptFinished(attempt=attempt):
                 self._attempts.setdefault(attempt.case, []).append(attempt)
+                if event.confirms:
+                    self._put_result(self._failed[attempt.case])
             case events.CaseFinished(result=result):
                 self._put_result(result)
             case _:
@@ -108,7 +111,11 @@ class RunFolder(Consumer):
             raise self._lost(error) from error
 
     def _put_result(self, result: CaseResult) -> None:
-        whole = msgspec.structs.replace(result, attempts=tuple(self._attempts.pop(result.case, ())))
+        whole = msgspec.structs.replace(result, attempts=tuple(self._attempts.get(result.case, ())))
+        if result.verdict is Verdict.FAILED:
+            self._failed[result.case] = result  # it may be run again
+        else:
+            self._attempts.pop(result.case, None)
         with self.needed():
             write_atomically(self.path / "results" / f"{result.hash}.json", msgspec.json.encode(whole))
 

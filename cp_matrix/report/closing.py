@@ -2,7 +2,7 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,23 +10,17 @@ from pathlib import Path
 import msgspec
 
 from cp_matrix.record.fold import RunRecord
-from cp_matrix.record.rerun import Rerun, bisect_command
+from cp_matrix.record.rerun import Rerun
 from cp_matrix.record.results import ASIDES, Attempt, CaseResult, Leak, RankResult, Verdict
+from cp_matrix.record.worlds import took_in_turn
+from cp_matrix.report.alone import commands, found_later
 from cp_matrix.report.details import nearest
-from cp_matrix.report.first_failure import (
-    culprit,
-    deciding,
-    found_later,
-    inherited,
-    made_synchronous,
-    passes_alone,
-)
+from cp_matrix.report.first_failure import culprit, deciding, inherited, made_synchronous
+from cp_matrix.report.in_common import Common, Rate, in_common, repeated
 from cp_matrix.report.phrases import STYLES, word
 from cp_matrix.report.printable import first_line, printable
 from cp_matrix.report.undecided import headline
 
-#: Makes the command line that runs one case alone, from its id or hash.
-Command = Callable[[str], Sequence[str]]
 _RERUN = Rerun()
 RAISED_BESIDE = "raised where no verdict sees it, in"
 NOT_PUT_RIGHT = "left behind and NOT put right, by"
@@ -43,8 +37,8 @@ class Concluded:
         first: the record of the rank that failed first, where its error explains the attempt.
         later: what was found out after that attempt, on one line or empty.
         inherited: what earlier cases had left in its world, one line each.
-        again: the command line that runs the case alone.
-        why: the command line that finds out which earlier case is to blame; empty where none is.
+        again: the command line that shows the failure again.
+        why: the command line that finds out what it depends on; empty where it fails alone every time.
     """
 
     result: CaseResult
@@ -76,12 +70,16 @@ class Closing:
         not_run: results of cases that were not run.
         without_verdict: ids of cases that have none: the run was killed, or goes on.
         slowest: results of cases that ran, the slowest first.
-        flaky: cases that passed only when tried again.
+        flaky: cases that passed only when tried again, also where that counts as a failure.
         skipped: cases that said as they ran that they cannot be run here, by their reason.
         leaks: what cases left behind, by case.
         failures: cases that failed, crashed or timed out, in the order they ended.
         closest: for each (test[@variant], tensor) the case that passed closest to its tolerance, and the
             largest error there as a share of it; the closest first.
+        in_common: what failures of one test share.
+        repeated: how cases that were run several times did.
+        replay: the command line that runs each world's cases again in their order, where worlds took them
+            from a common queue, so that another run need not have this order; else empty.
     """
 
     record: RunRecord
@@ -94,6 +92,9 @@ class Closing:
     leaks: Mapping[str, tuple[Leak, ...]]
     failures: tuple[Concluded, ...]
     closest: Mapping[tuple[str, str], tuple[str, float]]
+    in_common: tuple[Common, ...]
+    repeated: tuple[Rate, ...]
+    replay: str
 
     @cached_property
     def counts(self) -> Counter[Verdict | None]:
@@ -111,8 +112,8 @@ class Closing:
             40 passed, 0 failed, 0 crashed, 0 timeout, 120 skipped, 0 not run in 12.3 s
 
         followed, where they apply, by ``; 3 of the skipped at run time``, by ``; 2 flaky``, by ``; 2 cases
-        are not decided: a question failed``, and by ``; `` and why the run ended early. What has no
-        verdict was not run.
+        are not decided: a question failed``, by ``; `` and why the run ended early, and by ``; exit 1 because
+        …`` where that is not evident. What has no verdict was not run.
         """
         counts, finished = settled(self.counts), self.record.finished
         line = ", ".join(f"{counts[verdict]} {word(verdict)}" for verdict in STYLES)
@@ -126,6 +127,8 @@ class Closing:
             line += f"; {undecided}"
         if finished is not None and finished.reason:
             line += f"; {first_line(finished.reason)}"
+        if finished is not None and finished.because:
+            line += f"; exit {finished.exit_code} because {first_line(finished.because)}"
         return line
 
 
@@ -149,31 +152,33 @@ def settled(counts: Counter[Verdict | None]) -> Counter[Verdict]:
 def concluded(
     result: CaseResult,
     attempts: Sequence[Attempt],
-    command: Command = _RERUN,
+    rerun: Rerun = _RERUN,
     folder: Path | None = None,
     record: RunRecord | None = None,
+    rate: float = 1.0,
 ) -> Concluded:
-    """What is told of one case; see `close` for ``command`` and ``folder``."""
+    """What is told of one case; see `close` for ``rerun`` and ``folder``, `commands` for ``rate``."""
     attempt = deciding(result, attempts)
     # An id that cannot be shown as it is cannot be typed either.
     name = result.case if printable(result.case) == result.case else result.hash
+    known = commands(name, attempts, attempt, rerun, folder, rate)
     return Concluded(
         result,
         tuple(attempts),
         attempt,
         None if attempt is None else culprit(attempt),
-        "" if attempt is None else found_later(result, attempt),
-        shlex.join(command(name)),
-        bisect_command(name, folder) if passes_alone(result, attempts) else "",
+        found_later(result, attempts, attempt),
+        known.again,
+        known.why,
         () if record is None else inherited(record, attempt),
     )
 
 
-def close(record: RunRecord, command: Command = _RERUN, folder: Path | None = None) -> Closing:
+def close(record: RunRecord, rerun: Rerun = _RERUN, folder: Path | None = None) -> Closing:
     """Put together what is known of a run.
 
     Args:
-        command: makes the command line for a case; as if the default matrices had been run without it.
+        rerun: makes command lines for cases; as if the default matrices had been run without it.
         folder: the run folder as commands should name it.
     """
     results = record.results
@@ -184,8 +189,14 @@ def close(record: RunRecord, command: Command = _RERUN, folder: Path | None = No
         counts[Verdict.SKIPPED if planned.skip is not None else result.verdict if result else None] += 1
     ran = [one for one in results.values() if one.verdict not in (Verdict.NOT_RUN, Verdict.SKIPPED)]
 
+    rates = repeated(record)
+    of_case = {case: rate.bad / rate.runs for rate in rates if rate.bad for case in rate.repetitions}
+
     def told(chosen: Iterable[CaseResult]) -> tuple[Concluded, ...]:
-        return tuple(concluded(one, record.attempts_of(one.case), command, folder, record) for one in chosen)
+        return tuple(
+            concluded(one, record.attempts_of(one.case), rerun, folder, record, of_case.get(one.case, 1.0))
+            for one in chosen
+        )
 
     return Closing(
         record=record,
@@ -198,6 +209,9 @@ def close(record: RunRecord, command: Command = _RERUN, folder: Path | None = No
         leaks=_leaks(record),
         failures=told(result for result in ran if result.verdict.is_bad),
         closest=_closest(record),
+        in_common=in_common(record),
+        repeated=rates,
+        replay=shlex.join(rerun.replay_all(folder)) if folder is not None and took_in_turn(record) else "",
     )
 
 

@@ -26,7 +26,7 @@ def failure(
     """The paragraph on one failed case.
 
     First the failing rank with its error and last frames, then the ranks that were stuck with
-    theirs, then lost ranks, logs (below ``folder``) and the command that runs the case alone.
+    theirs, then lost ranks, logs (below ``folder``) and the command that shows the failure again.
     ``width`` is the terminal's in cells, or None where nothing may be cut.
     """
     result, attempt = one.result, one.attempt

@@ -4,16 +4,19 @@ from collections.abc import Sequence
 
 from cp_matrix.record.fold import RunRecord
 from cp_matrix.record.results import Attempt, CaseResult, RankResult, Verdict
-from cp_matrix.report.printable import first_line
 
 #: How much of what earlier cases left behind is repeated at a failure.
 MOST_INHERITED = 6
 
 
 def deciding(result: CaseResult, attempts: Sequence[Attempt]) -> Attempt | None:
-    """The attempt that explains a result: the last that ended like it, else the last bad one."""
-    attempts = _decisive(attempts)
+    """The attempt that explains a result: the last that ended like it, else the last bad one.
+
+    A failure is explained by its first attempt: those that follow only confirm it.
+    """
     alike = [attempt for attempt in attempts if attempt.outcome is result.verdict]
+    if result.verdict is Verdict.FAILED and alike:
+        return alike[0]
     bad = [attempt for attempt in attempts if attempt.outcome.is_bad]
     return next((group[-1] for group in (alike, bad, attempts) if group), None)
 
@@ -30,12 +33,7 @@ def culprit(attempt: Attempt) -> RankResult | None:
 
 def made_synchronous(attempts: Sequence[Attempt]) -> Attempt | None:
     """The attempt that was made once more to find the launch that a device failed in, if it did not pass."""
-    more = attempts[len(_decisive(attempts)) :]
-    return more[-1] if more and more[-1].outcome.is_bad else None
-
-
-def _decisive(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
-    return [attempt for attempt in attempts if not attempt.synchronous] or attempts
+    return next((one for one in attempts[1:] if one.synchronous and one.outcome.is_bad), None)
 
 
 def consequence(record: RankResult) -> str:
@@ -74,15 +72,3 @@ def inherited(record: RunRecord, attempt: Attempt | None) -> tuple[str, ...]:
         if len(found) > MOST_INHERITED:
             break
     return tuple(found)[:MOST_INHERITED]
-
-
-def found_later(result: CaseResult, attempt: Attempt) -> str:
-    """What the reason of a result says beyond that of the attempt it rests on, on one line or empty."""
-    reason, known = first_line(result.reason), first_line(attempt.reason)
-    return "" if reason == known else reason.removeprefix(f"{known}; ")
-
-
-def passes_alone(result: CaseResult, attempts: Sequence[Attempt]) -> bool:
-    """Whether a failed case passed when it was run once more alone: an earlier case is to blame."""
-    alone = _decisive(attempts)
-    return result.verdict is Verdict.FAILED and bool(alone) and alone[-1].outcome is Verdict.PASSED

@@ -23,6 +23,7 @@ from cp_matrix.record.fold import RunRecord
 from cp_matrix.record.reading import environment_as_text
 from cp_matrix.record.results import CaseResult, Verdict
 from cp_matrix.report.first_failure import deciding, inherited
+from cp_matrix.report.in_common import in_common
 from cp_matrix.report.testcase import (
     FAILED_LIMIT,
     GUARD,
@@ -169,8 +170,11 @@ class JUnitWriter(Consumer):
         opening, closing = _shell(root)
         yield opening
         properties = self._properties()
+        shared = in_common(self.record) if self.record.finished is not None else ()
         for suite, rendered in zip(suites, cases, strict=True):
-            start, end = self._suite_shell(suite, rendered, properties)
+            own = "; ".join(one.text for one in shared if one_line(one.suite) == suite.name)
+            told = {**properties, "in_common": one_line(own, 4000)} if own else properties
+            start, end = self._suite_shell(suite, rendered, told)
             yield start
             for part in suite.parts:
                 yield self._kept[part.id].rendered.xml if isinstance(part, Case) else part

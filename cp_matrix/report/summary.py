@@ -10,8 +10,9 @@ from cp_matrix.mailbox import write_atomically
 from cp_matrix.record import events
 from cp_matrix.record.consumer import Consumer
 from cp_matrix.record.fold import RunRecord
+from cp_matrix.record.rerun import Rerun
 from cp_matrix.record.results import Verdict
-from cp_matrix.report.closing import Closing, Command, Concluded, close, left_behind
+from cp_matrix.report.closing import Closing, Concluded, close, left_behind
 from cp_matrix.report.details import details
 from cp_matrix.report.phrases import headline
 from cp_matrix.report.text import cap, one_line
@@ -30,15 +31,15 @@ COLUMNS: tuple[Verdict | None, ...] = (*Verdict, None)
 class SummaryWriter(Consumer):
     """Writes ``summary.md`` into the run folder when the run is over."""
 
-    def __init__(self, record: RunRecord, folder: Path, command: Command) -> None:
+    def __init__(self, record: RunRecord, folder: Path, rerun: Rerun) -> None:
         self._record = record
         self._folder = folder
-        self._command = command
+        self._rerun = rerun
 
     def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.RunFinished):
             try:
-                write(close(self._record, self._command, self._folder), self._folder)
+                write(close(self._record, self._rerun, self._folder), self._folder)
             except OSError as error:
                 self.problems = (f"{self._folder}: a report cannot be written: {error.strerror or error}",)
 
@@ -63,6 +64,8 @@ def render(closing: Closing, folder: Path) -> str:
         *(("## Not the cases that were asked for", _fenced(guard)) if guard else ()),
         *_listed(headline_of(closing.record.plan), map(_plain, reasons(closing.record.plan))),
         _table(("test", *map(column, COLUMNS)), rows),
+        *_listed("What failures have in common", (_plain(one.text) for one in closing.in_common)),
+        *_listed("Run several times", (_plain(one.text) for one in closing.repeated)),
         *_failures(closing, folder),
         *_listed("Flaky", map(_flaky, closing.flaky)),
         *_left(closing),
@@ -94,6 +97,8 @@ def _head(closing: Closing) -> Iterator[str]:
         line += "; **the run has not finished**"
     else:
         line += f"; {finished.seconds:.1f} s, exit code {finished.exit_code}"
+        if finished.because:
+            line += f" because {_plain(finished.because)}"
         if finished.reason:
             line += f" ({_plain(finished.reason)})"
     yield f"{line}."
@@ -109,6 +114,9 @@ def _failures(closing: Closing, folder: Path) -> Iterator[str]:
     for one in closing.failures[:FULL_FAILURES]:
         yield from _failure(one, folder)
     yield from _rest(len(closing.failures) - FULL_FAILURES, "failures, all in junit.xml")
+    if closing.failures and closing.replay:
+        yield "Worlds took cases from a common queue: the order was one of several. In this one again:"
+        yield _fenced(closing.replay, "sh")
     not_run = (f"{_code(result.case)} {_plain(result.reason)}".rstrip() for result in closing.not_run)
     yield from _listed("Not run", not_run)
     yield from _listed("Without a verdict", map(_code, closing.without_verdict))
@@ -127,8 +135,8 @@ def _failure(one: Concluded, folder: Path) -> Iterator[str]:
     if (synchronous := one.synchronous) is not None:
         yield f"Once more, with launches made synchronous: {_code(headline(synchronous))}"
         yield _fenced(details(synchronous, folder, TRACEBACK_LIMIT))
-    if one.why:
-        yield "It passes alone: an earlier case of its world left something behind."
+    if one.later and one.later != headline(attempt):
+        yield _plain(one.later) + "."
     yield _fenced("\n".join(filter(None, (one.again, one.why))), "sh")
 
 

@@ -21,6 +21,7 @@ SLOWEST = 5
 FLAKY = 10
 LEAKS = 10
 FAILURES = 10
+IN_COMMON = 10
 SHORT_FAILURES = 20
 #: Characters of a reason.
 REASON_LIMIT = 300
@@ -35,6 +36,11 @@ def lines_of(closing: Closing, *, folder: Path | None = None, width: int | None 
     """
     plan = closing.record.plan
     place = [] if folder is None else [Text(f"report: {folder}", style="dim")]
+    if closing.failures and closing.replay:
+        place += _wrapped(
+            "order:", "one of several: worlds took cases from a common queue; again this one:", width
+        )
+        place.append(Text(f"        {printable(closing.replay)}", style="bold"))
     sections = [
         _tests(closing, width),
         _reasons("not decided because", plan.undecided, "cp-matrix plan", width),
@@ -45,6 +51,8 @@ def lines_of(closing: Closing, *, folder: Path | None = None, width: int | None 
         _flaky(closing, width),
         *_leaks(closing, width),
         *_failures(closing, folder, width),
+        _in_common(closing, width),
+        _repeated(closing, width),
         [*place, *_sum(closing, width)],
     ]
     lines: list[Text] = []
@@ -111,7 +119,9 @@ def _slowest(closing: Closing, width: int | None) -> list[Text]:
 
 def _flaky(closing: Closing, width: int | None) -> list[Text]:
     flaky = closing.flaky
-    lines = [_title(f"flaky: {several(len(flaky), 'case')} passed only when tried again")] if flaky else []
+    counts = ", and failed by --flaky fail" if any(one.result.verdict.is_bad for one in flaky) else ""
+    title = f"flaky: {several(len(flaky), 'case')} passed only when tried again{counts}"
+    lines = [_title(title)] if flaky else []
     for one in flaky[:FLAKY]:
         lines.append(_entry(one, width))
         for attempt in one.bad_attempts:
@@ -151,6 +161,25 @@ def _failures(closing: Closing, folder: Path | None, width: int | None) -> list[
             lines.append(Text("    " + cut_end(text, _less(width, 4)), style="dim"))
         sections.append(lines + _more(len(rest) - SHORT_FAILURES))
     return sections
+
+
+def _in_common(closing: Closing, width: int | None) -> list[Text]:
+    lines = [_title("what failures have in common")] if closing.in_common else []
+    for common in closing.in_common[:IN_COMMON]:
+        lines += _wrapped(f"{common.failures:>7}", printable(common.text), width)
+    return lines + _more(len(closing.in_common) - IN_COMMON)
+
+
+def _repeated(closing: Closing, width: int | None) -> list[Text]:
+    failed = sorted((rate for rate in closing.repeated if rate.bad), key=lambda rate: -rate.bad / rate.runs)
+    lines = [_title("run several times")] if closing.repeated else []
+    for rate in failed[:FLAKY]:
+        lines += _wrapped("", printable(rate.text), width)
+    lines += _more(len(failed) - FLAKY)
+    if rest := len(closing.repeated) - len(failed):
+        never = several(rest, "other case" if failed else "case")
+        lines.append(Text(f"  {never} never failed", style="dim"))
+    return lines
 
 
 def _entry(one: Concluded, width: int | None) -> Text:

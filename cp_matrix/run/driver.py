@@ -14,7 +14,7 @@ from cp_matrix.record.device_failure import SYNCHRONOUS
 from cp_matrix.record.folder import RunFolder
 from cp_matrix.record.results import Attempt, CaseResult, Verdict
 from cp_matrix.run.fleet import Fleet, Settings
-from cp_matrix.run.ledger import Ledger
+from cp_matrix.run.ledger import Again, Ledger
 from cp_matrix.run.policy import Rules
 from cp_matrix.run.queue import Batch, Queue, Work, named
 from cp_matrix.run.slots import Slots
@@ -29,7 +29,7 @@ class Driver:
         plan: what is to run.
         queue: its runnable cases, in the batches and the order they are to run.
         settings: how worlds are started and judged.
-        rules: which cases are tried again.
+        rules: which cases are tried again, and what a pass then counts as.
         slots: where.
         folder: where logs and mailboxes are.
         consumers: who is told, the journal (`RunFolder`) first.
@@ -114,6 +114,7 @@ class Driver:
         exit_code: ExitCode,
         seconds: float,
         left: Sequence[str] = (),
+        because: str = "",
         guard: str = "",
         undecided: str = "",
     ) -> None:
@@ -121,6 +122,7 @@ class Driver:
 
         Args:
             left: names processes of it that do not die.
+            because: why this exit code, where the counts do not make that evident.
             guard: in what way the cases were not those asked for, where nothing has run for that.
             undecided: which questions failed, where that is not allowed.
         """
@@ -132,6 +134,7 @@ class Driver:
                 exit_code=int(exit_code),
                 seconds=seconds,
                 reason=self._stop_reason,
+                because=because,
                 left=tuple(left),
                 guard=guard,
                 undecided=undecided,
@@ -175,13 +178,13 @@ class Driver:
         )
 
     def attempted(self, world: World, work: Work, attempt: Attempt, goes_on: bool) -> bool:
-        if self._ledger.add(work.case, attempt):
-            again = dataclasses.replace(work, attempt=work.attempt + 1)
-            kind = world.batch.kind
-            if attempt.device_failed:
+        if (follows := self._ledger.add(work.case, attempt)) is not None:
+            again = deque([dataclasses.replace(work, attempt=work.attempt + 1)])
+            kind, last = world.batch.kind, follows is Again.CONFIRM
+            if attempt.device_failed and not attempt.synchronous:
                 environment = dict(kind.environment) | SYNCHRONOUS
                 kind = dataclasses.replace(kind, environment=tuple(environment.items()))
-            self._fleet.queue.add(Batch(kind, deque([again]), work.limit), first=True)
+            self._fleet.queue.add(Batch(kind, again, work.limit, last=last), first=not last)
         if self._maxfail is not None and self._ledger.bad >= self._maxfail:
             self.stop(f"--maxfail {self._maxfail} reached")
         return True

@@ -292,26 +292,19 @@ class Rules:
 
     Attributes:
         retries: how often a case whose world crashed is tried again, alone.
-        confirm: whether a failed case is run once more alone, to see if it passes there.
+        confirm: how often a failed case is run once more alone, after its verdict, which stays.
+        flaky_fails: whether a pass on a retry counts as a failure.
     """
 
     retries: int = 1
-    confirm: bool = False
+    confirm: int = 1
+    flaky_fails: bool = False
 
 
 def wants_another_try(attempts: Sequence[Attempt], rules: Rules) -> bool:
-    """Whether the case is to be run again, alone, after these attempts."""
-    last = attempts[-1]
-    if wants_synchronous(attempts):
-        return True
-    if last.synchronous and not attempts[0].synchronous:
-        return False  # it was to say more of a failure, not to decide anew
-    if last.outcome is Verdict.CRASHED:
-        return sum(attempt.outcome is Verdict.CRASHED for attempt in attempts) <= rules.retries
-    if last.outcome is Verdict.FAILED and rules.confirm:
-        # Nothing ran before it: it has failed alone already.
-        return len(attempts) == 1 and last.position > 0
-    return False
+    """Whether the case is to be run again, alone, before it has a verdict."""
+    crashes = sum(attempt.outcome is Verdict.CRASHED for attempt in attempts)
+    return attempts[-1].outcome is Verdict.CRASHED and crashes <= rules.retries
 
 
 def wants_synchronous(attempts: Sequence[Attempt]) -> bool:
@@ -320,35 +313,38 @@ def wants_synchronous(attempts: Sequence[Attempt]) -> bool:
     return last.outcome is Verdict.FAILED and last.device_failed and not last.synchronous
 
 
-def conclude(case: str, digest: str, attempts: Sequence[Attempt]) -> CaseResult:
-    """The one verdict of a case from all its attempts: the last one's, except for a confirmed failure."""
+def wants_confirmation(attempts: Sequence[Attempt], rules: Rules) -> bool:
+    """Whether a case that has its verdict is to be run again, alone, to see what it does there.
+
+    A confirmation that crashes or times out is the last one: what it costs is bounded.
+    """
+    first, *again = attempts
+    settled = (Verdict.PASSED, Verdict.FAILED)
+    return (
+        first.outcome is Verdict.FAILED
+        and not first.device_failed
+        and len(again) < rules.confirm
+        and all(attempt.outcome in settled for attempt in again)
+    )
+
+
+def conclude(case: str, digest: str, attempts: Sequence[Attempt], rules: Rules) -> CaseResult:
+    """The one verdict of a case from all its attempts: the last one's, except where flaky cases fail."""
     first, last = attempts[0], attempts[-1]
     seconds = sum(attempt.seconds for attempt in attempts)
-    if last.synchronous and not first.synchronous:
-        known = conclude(case, digest, attempts[:-1])
-        reason = f"{known.reason}; with synchronous launches: {last.reason or last.outcome.value}"
-        return msgspec.structs.replace(known, reason=reason, seconds=seconds, attempts=tuple(attempts))
     if last.outcome is Verdict.SKIPPED and len(attempts) > 1:
         # What was seen of it counts: that it skips itself later is no pass.
         reason = f"{first.reason}; tried again it was skipped: {last.reason}"
         return CaseResult(case, digest, first.outcome, reason, False, seconds, tuple(attempts))
-    if first.outcome is Verdict.FAILED and len(attempts) > 1:
-        alone = (
-            "passes alone: state left by an earlier case"
-            if last.outcome is Verdict.PASSED
-            else "fails alone as well"
-        )
-        return CaseResult(
-            case, digest, Verdict.FAILED, f"{first.reason}; {alone}", False, seconds, tuple(attempts)
-        )
     flaky = last.outcome is Verdict.PASSED and len(attempts) > 1
+    verdict = Verdict.FAILED if flaky and rules.flaky_fails else last.outcome
     reason = f"passed on attempt {last.number}, after: {first.reason}" if flaky else last.reason
-    return CaseResult(case, digest, last.outcome, reason, flaky, seconds, tuple(attempts))
+    return CaseResult(case, digest, verdict, reason, flaky, seconds, tuple(attempts))
 
 
-def conclude_early(case: str, digest: str, attempts: Sequence[Attempt], why: str) -> CaseResult:
+def conclude_early(case: str, digest: str, attempts: Sequence[Attempt], rules: Rules, why: str) -> CaseResult:
     """The verdict of a case that is not run, or not run again: what is known of it already counts."""
     if not attempts:
         return CaseResult(case, digest, Verdict.NOT_RUN, why)
-    known = conclude(case, digest, attempts)
+    known = conclude(case, digest, attempts, rules)
     return msgspec.structs.replace(known, reason=f"{known.reason}; not tried again: {why}")

@@ -85,14 +85,16 @@ class Chosen:
 
     @property
     def rerun(self) -> Rerun:
+        """Command lines for its cases, on the same kind of machine; how worlds are run is not known here."""
         from cp_matrix.record.rerun import Rerun
 
-        options = ["--essential"] if self.request.essential else []
+        subset = ("--essential",) if self.request.essential else ()
+        options = []
         if self.request.device != "auto":
             options += ["--device", self.request.device]
         if self.request.ranks_per_gpu is not None:
             options += ["--ranks-per-gpu", str(self.request.ranks_per_gpu)]
-        return Rerun(self.named, tuple(options), self.request.variants != ("default",))
+        return Rerun(self.named, subset, tuple(options), self.request.variants != ("default",))
 
 
 def choose(request: Request) -> Chosen:

@@ -12,7 +12,7 @@ from typing import Any
 from cp_matrix.errors import UsageError
 from cp_matrix.mailbox import WorldSpec
 from cp_matrix.matrix import find
-from cp_matrix.matrix.case import Case
+from cp_matrix.matrix.case import Case, once
 from cp_matrix.plan.plan import Plan, PlannedCase
 from cp_matrix.plan.selection import Selection, select
 from cp_matrix.run.queue import Order, Queue
@@ -154,7 +154,7 @@ class Again:
         """These cases, each as a repetition of those before, also of earlier calls."""
         numbered = []
         for case in cases:
-            first = case if case.repetition == 1 else dataclasses.replace(case, repetition=1)
+            first = once(case)
             self._seen[first.matrix, first.id] += 1
             count = self._seen[first.matrix, first.id]
             numbered.append(first if count == 1 else dataclasses.replace(first, repetition=count))

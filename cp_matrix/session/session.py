@@ -17,6 +17,7 @@ from cp_matrix.record.consumer import Consumer
 from cp_matrix.record.durations import Durations, machine_name
 from cp_matrix.record.fold import RunRecord
 from cp_matrix.record.folder import RunFolder, RunFolderLostError
+from cp_matrix.record.rerun import Rerun, options_of
 from cp_matrix.report.closing import close
 from cp_matrix.report.console import choose_console
 from cp_matrix.report.junit import JUnitWriter
@@ -33,7 +34,7 @@ from cp_matrix.run.starts import torch_launchers
 from cp_matrix.session import streams
 from cp_matrix.session.choose import Chosen
 from cp_matrix.session.coverage import CoverageError
-from cp_matrix.session.exit_status import exit_status, is_running
+from cp_matrix.session.exit_status import because, exit_status, is_running
 from cp_matrix.session.order import Arranged
 from cp_matrix.session.places import ranks_per_gpu, slots_for
 from cp_matrix.session.recorded import VARIABLES, typed_here
@@ -67,9 +68,10 @@ class Session:
     ) -> None:
         self._refused = refused
         chosen = self._chosen = arranged.chosen
+        rerun = self._rerun = _rerun(chosen.rerun, settings, timeout)
         self._began = began
         self._batch_size = "all" if math.isinf(batch_size) else str(int(batch_size))
-        self._folder = RunFolder.create(out, chosen.plan, {**_environment(chosen), **arranged.noted})
+        self._folder = RunFolder.create(out, chosen.plan, {**_environment(chosen, rerun), **arranged.noted})
         self._record = RunRecord(chosen.plan)
         self._console = choose_console(self._record, plain=plain, stream=sys.stdout)
         junit_path = self._folder.path / "junit.xml" if junit is None else junit.absolute()
@@ -81,7 +83,7 @@ class Session:
             self._record,
             self._console,
             self._junit,
-            SummaryWriter(self._record, self._folder.path, chosen.rerun),
+            SummaryWriter(self._record, self._folder.path, rerun),
             durations,
         ]
         shared = ranks_per_gpu(chosen)
@@ -109,11 +111,10 @@ class Session:
             maxfail,
         )
 
-    def carry_out(self, *, flaky_fails: bool, undecided: CoverageError | None = None) -> int:
+    def carry_out(self, *, undecided: CoverageError | None = None) -> int:
         """Run everything, write every report, and return the exit code.
 
         Args:
-            flaky_fails: whether a pass on a retry counts as a failure.
             undecided: which questions failed, where that is not allowed.
         """
         problems = []
@@ -132,17 +133,24 @@ class Session:
                 finally:
                     left = [f"process {one.pid}" for one in processes.sweep(self._driver.mark)]
                     reaper.finish(helper, self._driver.mark)
+                counts = self._driver.counts()
                 code = exit_status(
-                    self._driver.counts(),
-                    bad_flaky=flaky_fails * sum(result.flaky for result in self._record.results.values()),
+                    counts,
                     undecided=undecided is not None,
                     interrupted=interrupts.exit_code,
                     git_bisect=is_running(),
                 )
                 if self._refused is not None:
                     code = self._refused.exit_code
-                open_ones = "" if undecided is None else str(undecided)
-                self._driver.finish(code, time.monotonic() - self._began, left, guard, open_ones)
+                flaky = sum(one.flaky and one.verdict.is_bad for one in self._record.results.values())
+                self._driver.finish(
+                    code,
+                    time.monotonic() - self._began,
+                    left,
+                    because(code, counts, flaky),
+                    guard,
+                    "" if undecided is None else str(undecided),
+                )
             except RunFolderLostError as error:
                 code = error.exit_code
                 problems.append(str(error))
@@ -157,7 +165,7 @@ class Session:
                 problems.append(f"{headline(self._chosen.plan)}\n  {undecided.hint}")
             problems += [problem for consumer in self._consumers for problem in consumer.problems]
             folder = typed_here(self._folder.path)
-            closing = close(self._record, self._chosen.rerun, folder)
+            closing = close(self._record, self._rerun, folder)
             self._console.show(lines_of(closing, folder=folder, width=self._console.width))
             for problem in problems:
                 streams.complain(f"cp-matrix: error: {problem}")
@@ -181,12 +189,22 @@ def _write_first(junit: JUnitWriter) -> None:
         ) from error
 
 
-def _environment(chosen: Chosen) -> dict[str, object]:
+def _rerun(chosen: Rerun, settings: Settings, timeout: float | None) -> Rerun:
+    """Command lines for the cases of a run, with all options that may matter to what comes of a case."""
+    options = [*chosen.options, *options_of(settings.spec)]
+    if settings.start != "warm":
+        options += ["--start", settings.start]
+    if timeout is not None:
+        options += ["--timeout", f"{timeout:g}"]
+    return msgspec.structs.replace(chosen, options=tuple(options))
+
+
+def _environment(chosen: Chosen, rerun: Rerun) -> dict[str, object]:
     return {
         "cp_matrix": __version__,
         "command": sys.argv,
         "directory": str(Path.cwd()),
-        "rerun": msgspec.to_builtins(chosen.rerun),
+        "rerun": msgspec.to_builtins(rerun),
         "python": platform.python_version(),
         "executable": sys.executable,
         "matrices": {matrix.name: str(matrix.path) for matrix in chosen.matrices},
