@@ -46,7 +46,9 @@ _OF_A_CASE = ("in", "result", "go", "halt")
 PARENT_VARIABLE = "CP_MATRIX_PARENT"
 #: Libraries that the fork server imports before there are ranks, separated by spaces.
 PRELOAD_VARIABLE = "CP_MATRIX_PRELOAD"
-#: Asks a rank to write its Python stacks into ``stacks/R``.
+#: How the files begin into which a launcher's processes write their Python stacks; their numbers end them.
+STACKS_VARIABLE = "CP_MATRIX_STACKS"
+#: Asks a rank to write its Python stacks into ``stacks/R``, and what starts ranks to write its own.
 STACKS_SIGNAL = signal.SIGUSR1
 
 
@@ -257,6 +259,10 @@ class Mailbox:
 
     def pid(self, rank: int) -> ProcessId | None:
         return self._get(f"ranks/{rank}.pid", ProcessId)
+
+    def pid_is_told(self, rank: int) -> bool:
+        """Whether this rank has begun."""
+        return self._has(f"ranks/{rank}.pid")
 
     def put_ready(self, rank: int, ready: Ready) -> None:
         self._put(f"ranks/{rank}.ready", ready)

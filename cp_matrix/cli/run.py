@@ -37,7 +37,11 @@ from cp_matrix.session.order import Ordering, arrange
 )
 @jobs_option
 @timeout_option
-@seconds("--start-timeout", default=180.0, help="Seconds a world may take to start.")
+@seconds(
+    "--start-timeout",
+    default=180.0,
+    help="Seconds a world may take to start, imports included; one that does not is tried 3 times in all.",
+)
 @grace_option
 @number(
     "--retries",

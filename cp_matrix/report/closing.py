@@ -12,7 +12,7 @@ from cp_matrix.record.rerun import Rerun, bisect_command
 from cp_matrix.record.results import Attempt, CaseResult, RankResult, Verdict
 from cp_matrix.report.first_failure import culprit, deciding, found_later, passes_alone
 from cp_matrix.report.phrases import STYLES, word
-from cp_matrix.report.printable import first_line, printable
+from cp_matrix.report.printable import first_line, printable, printable_lines
 
 #: Makes the command line that runs one case alone, from its id or hash.
 Command = Callable[[str], Sequence[str]]
@@ -77,6 +77,12 @@ class Closing:
     @cached_property
     def not_run_reasons(self) -> Counter[str]:
         return Counter(first_line(result.reason) or "no reason was given" for result in self.not_run)
+
+    @cached_property
+    def below_reasons(self) -> Mapping[str, tuple[str, ...]]:
+        """What is known besides the first line of a reason for ``not run``: frames, mostly."""
+        lines = ((first_line(result.reason), printable_lines(result.reason)[1:]) for result in self.not_run)
+        return {reason: tuple(below) for reason, below in lines if below}
 
     @property
     def leaks_are_kept(self) -> bool:

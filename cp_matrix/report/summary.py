@@ -14,6 +14,7 @@ from cp_matrix.record.results import Verdict
 from cp_matrix.report.closing import Closing, Command, Concluded, close
 from cp_matrix.report.details import details
 from cp_matrix.report.phrases import headline
+from cp_matrix.report.printable import first_line
 from cp_matrix.report.text import cap, one_line
 
 #: How many failures are shown in full, and how many lines a list has.
@@ -106,8 +107,13 @@ def _failures(closing: Closing, folder: Path) -> Iterator[str]:
     for one in closing.failures[:FULL_FAILURES]:
         yield from _failure(one, folder)
     yield from _rest(len(closing.failures) - FULL_FAILURES, "failures, all in junit.xml")
-    not_run = (f"{_code(result.case)} {_plain(result.reason)}".rstrip() for result in closing.not_run)
+    not_run = (
+        f"{_code(result.case)} {_plain(first_line(result.reason))}".rstrip() for result in closing.not_run
+    )
     yield from _listed("Not run", not_run)
+    for reason, below in list(closing.below_reasons.items())[:LIST_LENGTH]:
+        yield f"{_plain(reason)}:"
+        yield _fenced("\n".join(below))
     yield from _listed("Without a verdict", map(_code, closing.without_verdict))
 
 

@@ -18,6 +18,7 @@ import cp_matrix
 from cp_matrix.mailbox import (
     PRELOAD_VARIABLE,
     STACKS_SIGNAL,
+    STACKS_VARIABLE,
     Ended,
     Mailbox,
     ProcessId,
@@ -88,11 +89,14 @@ class LocalHandle:
 
     Args:
         size: how many ranks there are to be.
+        stacks: how the files begin into which the launcher's processes write their stacks.
     """
 
-    def __init__(self, size: int, box: Mailbox) -> None:
+    def __init__(self, size: int, box: Mailbox, stacks: Path) -> None:
         self._box = box
         self._size = size
+        self._stacks = stacks
+        self._asked: list[Path] = []
         self._ranks: dict[int, ProcessId] = {}
         self._lost: dict[int, float] = {}
         self._descriptors: dict[int, int] = {}
@@ -132,6 +136,22 @@ class LocalHandle:
         for rank in ranks:
             if rank in self._ranks and rank not in self._lost:
                 processes.send(self._ranks[rank], STACKS_SIGNAL)
+        if self._ranks.keys() >= set(ranks):
+            return
+        for process in self._launchers():
+            answer = self._stacks.with_name(f"{self._stacks.name}.{process.pid}")
+            # Without its file it has not come to where it knows the signal, and would be ended by it.
+            with contextlib.suppress(OSError):
+                os.truncate(answer, 0)
+                self._asked.append(answer)
+                processes.send(process, STACKS_SIGNAL)
+
+    def launcher_stacks(self) -> str:
+        text = ""
+        for answer in self._asked:
+            with contextlib.suppress(OSError):
+                text += answer.read_text(errors="replace")
+        return text
 
     def end(self) -> None:
         self._meet_ranks()
@@ -188,6 +208,10 @@ class LocalHandle:
         """How the world ended, as what launched it says; None while it says nothing."""
         raise NotImplementedError
 
+    def _launchers(self) -> list[ProcessId]:
+        """The processes that start ranks and write their stacks into the launcher's log when asked."""
+        raise NotImplementedError
+
     def _launchers_processes(self) -> list[ProcessId]:
         """Processes besides the ranks that are this world's alone."""
         return []
@@ -197,7 +221,7 @@ class ColdHandle(LocalHandle):
     """A torchrun process."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path, size: int, box: Mailbox) -> None:
-        super().__init__(size, box)
+        super().__init__(size, box, _stacks_of(box))
         self._process = process
         self._log = log
 
@@ -220,12 +244,24 @@ class ColdHandle(LocalHandle):
             return time.monotonic() - (time.time() - self._log.stat().st_mtime)
         return None
 
+    def _launchers(self) -> list[ProcessId]:
+        return _living(self._process)
+
     def _launchers_processes(self) -> list[ProcessId]:
-        # As long as nobody has waited for it, the number is its own.
-        if self._process.poll() is not None or (own := processes.identify(self._process.pid)) is None:
-            return []
+        own = self._launchers()
         # Ranks that have not written their process id yet are torchrun's children.
-        return [own, *processes.descendants([own])]
+        return [*own, *processes.descendants(own)]
+
+
+def _stacks_of(box: Mailbox) -> Path:
+    return box.folder / "stacks" / "launcher"
+
+
+def _living(process: subprocess.Popen[bytes]) -> list[ProcessId]:
+    """This process, if it has not ended."""
+    # As long as nobody has waited for it, the number is its own.
+    own = None if process.poll() is not None else processes.identify(process.pid)
+    return [] if own is None else [own]
 
 
 class ColdLauncher:
@@ -260,7 +296,7 @@ class ColdLauncher:
         with log.open("wb") as output:
             process = processes.start(
                 self.command(spec, box.folder),
-                self._environment | spec.environment,
+                self._environment | spec.environment | {STACKS_VARIABLE: str(_stacks_of(box))},
                 output,
                 stdin=subprocess.DEVNULL,
             )
@@ -273,9 +309,15 @@ class ColdLauncher:
 class WarmHandle(LocalHandle):
     """A world forked by a host."""
 
-    def __init__(self, host: subprocess.Popen[bytes], size: int, box: Mailbox) -> None:
-        super().__init__(size, box)
+    def __init__(self, host: subprocess.Popen[bytes], stacks: Path, size: int, box: Mailbox) -> None:
+        super().__init__(size, box, stacks)
         self._host = host
+
+    def _launchers(self) -> list[ProcessId]:
+        # The fork server is a child of the host; the other one keeps track of semaphores and knows no signal.
+        hosts = _living(self._host)
+        below = [processes.identify(pid) for host in hosts for pid in processes.children(host.pid)]
+        return [*hosts, *(one for one in below if one is not None and not processes.is_tracker(one.pid))]
 
     def _launchers_word(self) -> Ended | None:
         # In this order: a host that is gone has written all it ever will.
@@ -296,7 +338,9 @@ class WarmLauncher:
         self._log = log
         self._scratch = scratch.folder(environment[processes.MARK_VARIABLE])
         log.parent.mkdir(parents=True, exist_ok=True)
-        self._environment = {**environment, PRELOAD_VARIABLE: " ".join(libraries)}
+        self._stacks = self._scratch / "stacks"
+        own = {PRELOAD_VARIABLE: " ".join(libraries), STACKS_VARIABLE: str(self._stacks)}
+        self._environment = {**environment, **own}
         self._process: subprocess.Popen[bytes] | None = None
 
     def _running(self) -> subprocess.Popen[bytes]:
@@ -316,7 +360,7 @@ class WarmLauncher:
         with contextlib.suppress(BrokenPipeError):  # it has just died: `ended` of this world will say so
             if os.write(host.stdin.fileno(), line) != len(line):
                 raise BlockingIOError("the process that forks the ranks takes no more orders")
-        return WarmHandle(host, spec.world_size, box)
+        return WarmHandle(host, self._stacks, spec.world_size, box)
 
     def close(self) -> None:
         if self._process is None:

@@ -27,7 +27,7 @@ class Phase(Enum):
     STARTING = "starting"
     #: It takes cases.
     OPEN = "open"
-    #: Its case is judged, and ranks that are inside were asked where.
+    #: Its case is judged, and ranks that are inside were asked where; or ranks that do not get ready were.
     ASKED = "asked for stacks"
     #: It has all its verdicts and ends by itself.
     STOPPING = "stopping"
@@ -57,6 +57,8 @@ class World:
     case_started: float | None = None
     #: What became of the current case, while its stacks are waited for.
     judged: tuple[Judgement, View] | None = None
+    #: The ranks that were asked for their stacks last.
+    asked: tuple[int, ...] = ()
     #: Why it is ended, once it is; empty where its work was done.
     why: str = ""
     _results: dict[int, RankResult] = field(default_factory=dict)
@@ -76,7 +78,7 @@ class World:
 
     @property
     def is_starting(self) -> bool:
-        return self.phase is Phase.STARTING
+        return self.phase is Phase.STARTING or (self.phase is Phase.ASKED and self.judged is None)
 
     def enter(self, phase: Phase, now: float) -> None:
         self.phase, self.since = phase, now
@@ -165,16 +167,15 @@ class World:
 
     # Verdicts.
 
-    def ask_for_stacks(self, judgement: Judgement, view: View) -> None:
-        """Ask the ranks that are inside the judged case where they are."""
-        self.judged, self._stack_sizes = (judgement, view), ()
-        self.handle.ask_for_stacks(judgement.inside)
-        self.enter(Phase.ASKED, view.now)
+    def ask_for_stacks(self, ranks: tuple[int, ...], now: float) -> None:
+        """Ask ranks where they are."""
+        self.asked, self._stack_sizes = ranks, ()
+        self.handle.ask_for_stacks(ranks)
+        self.enter(Phase.ASKED, now)
 
     def has_stacks(self, now: float) -> bool:
         """Whether the stacks asked for are there, or have had their time."""
-        assert self.judged is not None
-        sizes = tuple(map(self._stacks_size, self.judged[0].inside))
+        sizes = tuple(map(self._stacks_size, self.asked))
         complete = all(sizes) and sizes == self._stack_sizes
         self._stack_sizes = sizes
         return complete or now - self.since >= _STACKS_WAIT
@@ -184,7 +185,8 @@ class World:
             return self.box.stacks_path(rank).stat().st_size
         return 0
 
-    def _stacks(self, rank: int) -> str:
+    def stacks(self, rank: int) -> str:
+        """What a rank has written of where it is."""
         with contextlib.suppress(OSError):
             return self.box.stacks_path(rank).read_text(errors="replace")
         return ""
@@ -206,7 +208,7 @@ class World:
             reason=judgement.reason,
             rank=judgement.rank,
             ranks=tuple(results),
-            stacks={rank: self._stacks(rank) for rank in judgement.inside},
+            stacks={rank: self.stacks(rank) for rank in judgement.inside},
             fatal_reports=self._fatal_reports(),
             exits={rank: how for rank, how in view.exits.items() if rank in view.lost},
             logs={rank: f"{self.spec.logs_relative}/rank{rank}.log" for rank in range(self.size)},

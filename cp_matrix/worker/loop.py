@@ -294,9 +294,10 @@ def main(folder: str) -> None:
     spec = box.spec()
     rank = int(os.environ["RANK"])
     log = RankLog(Path(spec.logs) / f"rank{rank}.log", f"{spec.logs_relative}/rank{rank}.log")
-    box.put_pid(rank)
     with box.stacks_path(rank).open("w") as stacks:
         dumps = StackDumps(stacks, log.descriptor)
+        # Whoever knows the process may ask for its stacks.
+        box.put_pid(rank)
         os.environ.update(spec.environment)
         if spec.isolation is Isolation.OFF:
             os.environ["CP_MATRIX_KEEP_STATE"] = "1"  # for suites that put things back by themselves
