@@ -13,7 +13,7 @@ file                  written by  says
 ``ranks/R.ready``     rank R      `Ready`: it waits for its first order
 ``ranks/R.pid``       rank R      its process id, before anything can go wrong
 ``ranks/R.broken``    rank R      `RankError`: it cannot start (for example the suite's import)
-``ranks/R.exit``      rank R      the call by which it ends itself, where it goes through Python
+``ranks/R.exit``      rank R      how it ends itself, where it can say so: the call, or what it cannot write
 ``cases/N.R.in``      rank R      when it entered order N, on the monotonic clock
 ``cases/N.R.result``  rank R      its `RankResult` of order N, before it meets any other rank
 ``cases/N.R.go``      rank R      `After`: what the case left behind; this rank can take the next order
@@ -40,6 +40,8 @@ from cp_matrix.record.results import RankError, RankResult
 
 T = TypeVar("T")
 
+#: Bytes in which a rank can say how it ends.
+_EXIT_ROOM = 512
 _OF_A_CASE = ("in", "result", "go", "halt")
 
 #: The variable that tells a process which one is to be its parent; see ``worker/parent.py``.
@@ -276,13 +278,22 @@ class Mailbox:
     def broken(self, rank: int) -> RankError | None:
         return self._get(f"ranks/{rank}.broken", RankError)
 
+    def prepare_exit(self, rank: int) -> None:
+        """Take the room that `put_exit` needs, while there is some."""
+        (self.folder / f"ranks/{rank}.exit").write_bytes(b" " * _EXIT_ROOM)
+
     def put_exit(self, rank: int, call: str) -> None:
-        write_atomically(self.folder / f"ranks/{rank}.exit", call.encode())
+        # In place: a disk that is full takes no new file.
+        file = os.open(self.folder / f"ranks/{rank}.exit", os.O_CREAT | os.O_WRONLY, 0o644)
+        try:
+            os.write(file, call.encode(errors="replace")[:_EXIT_ROOM].ljust(_EXIT_ROOM))
+        finally:
+            os.close(file)
 
     def exit(self, rank: int) -> str:
         """The call by which a rank ended itself; empty where it said nothing."""
         try:
-            return (self.folder / f"ranks/{rank}.exit").read_text(errors="replace")
+            return (self.folder / f"ranks/{rank}.exit").read_text(errors="replace").strip()
         except OSError:
             return ""
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import math
 import tempfile
 from collections import Counter
@@ -16,7 +17,7 @@ from scripted_worlds import CASES, LIMITS, STARTS, Clock, ScriptedRun, ScriptedW
 from cp_matrix.errors import ExitCode, InternalError
 from cp_matrix.mailbox import Ended, Mailbox
 from cp_matrix.matrix.case import Case
-from cp_matrix.record import events
+from cp_matrix.record import events, room
 from cp_matrix.record.results import Verdict
 from cp_matrix.run.policy import Rules
 from cp_matrix.run.slots import Slots
@@ -317,6 +318,47 @@ def test_starts_that_the_system_goes_on_refusing_leave_cases_not_run_with_the_re
         == "no world could be started, 3 tries: it cannot be started: Resource temporarily unavailable "
         "(see logs/w0003/launcher.log)"
     )
+
+
+# No room.
+
+
+def test_a_crash_for_which_a_full_disk_is_to_blame_ends_the_run_and_says_so(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = "No space left on device: /scratch (1.5 MB)"
+    worlds = ScriptedWorlds(cases=acts(b="crash"))
+    monkeypatch.setattr(
+        room, "no_room", lambda place, said: full if "lost" in said and place != Path("/dev/shm") else ""
+    )
+    run = play("abc", worlds)
+    reason, below = run.results["c"].reason.splitlines()
+    assert (run.verdicts, reason) == ({"a": "passed", "b": "crashed", "c": "not_run"}, full)
+    assert run.results["b"].reason.startswith(f"rank 1 was lost: SIGSEGV; {full}; not tried again: {full}")
+    assert below.startswith("The run folder holds ")
+
+
+def test_shared_memory_without_room_is_named_and_ends_no_run(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = "No space left on device: /dev/shm (64 MB)"
+    monkeypatch.setattr(room, "no_room", lambda place, said: full if place == Path("/dev/shm") else "")
+    run = play("ab", ScriptedWorlds(cases=acts(a="fail")))
+    assert (run.verdicts, run.results["a"].reason.endswith(full)) == ({"a": "failed", "b": "passed"}, True)
+
+
+@pytest.mark.parametrize("what", ["put_order", "create"])
+def test_a_mailbox_that_cannot_be_written_leaves_every_case_a_verdict(
+    play: Play, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    def full(box: Any, *_: object) -> None:
+        folder = box if isinstance(box, Path) else box.folder
+        raise OSError(errno.ENOSPC, "No space left on device", str(folder / "orders" / "0"))
+
+    monkeypatch.setattr(Mailbox, what, full)
+    run = play("abc", ScriptedWorlds())
+    assert set(run.verdicts.values()) == {"not_run"}
+    assert run.results["a"].reason.startswith("No space left on device: /")
 
 
 # Looking late.

@@ -100,11 +100,13 @@ def command(
     from cp_matrix.run.fleet import Settings
     from cp_matrix.run.policy import Limits, Rules
     from cp_matrix.session.coverage import check_coverage
-    from cp_matrix.session.session import Session
+    from cp_matrix.session.session import Session, remove_older
     from cp_matrix.session.suites import check_suite
 
     if request.profile is not None:
         raise UsageError("--profile is for planning", hint="Cases run on this machine only: cp-matrix plan.")
+    if junit is not None:
+        remove_older(junit)
     while True:
         began = time.monotonic()
         arranged = arrange(request, ordering, out)

@@ -93,7 +93,7 @@ def _head(closing: Closing) -> Iterator[str]:
     else:
         line += f"; {finished.seconds:.1f} s, exit code {finished.exit_code}"
         if finished.reason:
-            line += f" ({_plain(finished.reason)})"
+            line += f" ({_plain(first_line(finished.reason))})"
     yield f"{line}."
     if started is not None:
         where = f"{_code(shlex.join(started.command))} on {_plain(started.hostname)}"

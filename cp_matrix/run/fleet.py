@@ -194,7 +194,6 @@ class Fleet:
         self.queue.claim(batch)
         self.slots, places = self.slots.allocate(kind.world_size, batch.places)
         logs = self._folder / "logs" / name
-        logs.mkdir(parents=True, exist_ok=True)
         spec = msgspec.structs.replace(
             self._settings.spec,
             name=name,
@@ -210,8 +209,14 @@ class Fleet:
             import_path=kind.import_path,
             reset=batch.reset,
         )
-        box = Mailbox.create(self._folder / "worlds" / name, spec)
         handle: Handle
+        try:
+            logs.mkdir(parents=True, exist_ok=True)
+            box = Mailbox.create(self._folder / "worlds" / name, spec)
+        except OSError:
+            self.slots = self.slots.release(places)
+            self.queue.give_back(batch, ())
+            raise
         try:
             handle = self._launchers.get(spec.start, kind.environment).start(spec, box)
         except OSError as error:  # no further process, no memory: as if it had ended at once
@@ -330,8 +335,11 @@ class Fleet:
             happened = True
             try:
                 world.give(work)
-            except FileNotFoundError:  # a case has removed the mailbox
+            except OSError as error:
                 self.queue.give_back(world.batch, [work])
+                if not isinstance(error, FileNotFoundError):
+                    raise
+                # A case has removed the mailbox.
                 self._lose(world, "its mailbox", time.monotonic())
         return happened
 

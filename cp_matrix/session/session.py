@@ -105,7 +105,7 @@ class Session:
 
     def carry_out(self, *, flaky_fails: bool) -> int:
         """Run everything, write every report, and return the exit code."""
-        problems = []
+        problems: list[str] = []
         left: list[str] = []
         # Also while the reports are written: one Ctrl-C too many must not cost them.
         with Interrupts(self._driver) as interrupts:
@@ -123,12 +123,8 @@ class Session:
                     interrupted=interrupts.exit_code,
                     git_bisect=is_running(),
                 )
+                code = self._settle(problems) or code
                 self._driver.finish(code, time.monotonic() - self._began, left)
-            except RunFolderLostError as error:
-                code = error.exit_code
-                problems.append(str(error))
-                # It may be elsewhere; nobody will tell it that the run is over.
-                self._junit.update(math.inf)
             finally:
                 self._console.stop()
                 self._folder.close()
@@ -146,6 +142,43 @@ class Session:
             code = ExitCode.INTERNAL
         return int(code)
 
+    def _settle(self, problems: list[str]) -> ExitCode | None:
+        """See the folder's records to their end; what to exit with where it was in trouble."""
+        try:
+            self._folder.settle()
+        except RunFolderLostError as error:
+            problems.append(str(error))
+        else:
+            if not self._folder.trouble:
+                return None
+            problems.append(f"{self._folder.path}: {self._folder.trouble}\n  {self._folder.account()}")
+        return ExitCode.INTERNAL
+
+
+def remove_older(junit: Path) -> None:
+    """Remove the JUnit file of an earlier run: one that is refused now must not look like that one.
+
+    Raises:
+        RunFolderError: it cannot be removed, and so not be replaced either.
+    """
+    try:
+        with junit.open("rb") as file:
+            is_junit = b"<testsuites" in file.read(200)
+        if is_junit:
+            junit.unlink()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _unwritable(junit, error) from error
+
+
+def _unwritable(junit: Path, error: OSError) -> RunFolderError:
+    return RunFolderError(
+        f"the JUnit file cannot be written: {error.strerror or error}",
+        where=str(junit),
+        hint="Name a path that can be written with --junit PATH.",
+    )
+
 
 def _write_first(junit: JUnitWriter) -> None:
     """Write the file before anything runs: better refused now than missed after hours."""
@@ -153,11 +186,7 @@ def _write_first(junit: JUnitWriter) -> None:
         junit.path.parent.mkdir(parents=True, exist_ok=True)
         junit.finish()
     except OSError as error:
-        raise RunFolderError(
-            f"the JUnit file cannot be written: {error.strerror or error}",
-            where=str(junit.path),
-            hint="Name a path that can be written with --junit PATH.",
-        ) from error
+        raise _unwritable(junit.path, error) from error
 
 
 def _environment(chosen: Chosen) -> dict[str, object]:

@@ -302,6 +302,7 @@ def main(folder: str) -> None:
         if spec.isolation is Isolation.OFF:
             os.environ["CP_MATRIX_KEEP_STATE"] = "1"  # for suites that put things back by themselves
         _set_import_path(spec.import_path)
+        box.prepare_exit(rank)
         with told_exits(box, rank):
             _serve(box, spec, rank, log, dumps, inherited_torch)
         log.flush()
