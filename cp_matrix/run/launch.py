@@ -8,6 +8,7 @@ import json
 import os
 import re
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -25,7 +26,7 @@ from cp_matrix.mailbox import (
     UnreadableMessageError,
     WorldSpec,
 )
-from cp_matrix.run import libraries, processes, scratch
+from cp_matrix.run import libraries, memory, processes, scratch
 
 #: Everything torch is told to keep on the loopback interface; see SECURITY.md for what is left.
 LOOPBACK = {
@@ -106,6 +107,7 @@ class LocalHandle:
 
     def lost(self) -> Mapping[int, float]:
         processes.reap()
+        memory.here().look(time.monotonic())
         self._meet_ranks()
         if self._descriptors:
             for descriptor, _ in self._poll.poll(0):
@@ -121,9 +123,19 @@ class LocalHandle:
     def exits(self) -> Mapping[int, str]:
         ended = self._launchers_word()
         codes = {} if ended is None else ended.exit_codes
-        told = {rank: processes.describe_exit(code) for rank, code in codes.items()}
+        told = {rank: processes.describe_exit(code) for rank, code in codes.items()} | self._killed(codes)
         own = {rank: self._box.exit(rank) for rank in self._lost}
         return told | {rank: call for rank, call in own.items() if call}
+
+    def _killed(self, codes: Mapping[int, int]) -> dict[int, str]:
+        """The ranks that ended by SIGKILL, with who sent it as far as that is known."""
+        now = time.monotonic()
+        ranks = {(self._box.folder, rank): rank for rank, code in codes.items() if code == -signal.SIGKILL}
+        if not ranks:
+            return {}
+        lost = {one: self._lost.get(rank, now) for one, rank in ranks.items()}
+        told = memory.here().explain(lost, now)
+        return {rank: f"SIGKILL, {told[one]}" if told[one] else "SIGKILL" for one, rank in ranks.items()}
 
     def ended(self) -> str | None:
         ended = self._launchers_word()
