@@ -9,6 +9,7 @@ is to see, so a person can `ls` it while a world hangs.
 file                  written by  says
 ====================  ==========  ==========================================================
 ``world.json``       driver      the `WorldSpec`
+``terminal/stdin``    driver      its own standard input and output, for a rank that is debugged
 ``orders/N``          driver      the `Order` with number N (a case, or stop)
 ``ranks/R.ready``     rank R      `Ready`: it waits for its first order
 ``ranks/R.pid``       rank R      its process id, before anything can go wrong
@@ -98,15 +99,24 @@ class WorldSpec(msgspec.Struct, frozen=True):
     #: Whether to look closer at what a case leaves behind (``worker/watch.py``).
     watch: bool = False
     after_failure: AfterFailure = AfterFailure.AUTO
+    #: The rank that a person debugs, which has their terminal; None in every usual run.
+    debug_rank: int | None = None
 
     @classmethod
-    def template(cls, seed: int, isolation: Isolation, after_failure: AfterFailure) -> WorldSpec:
+    def template(
+        cls,
+        seed: int,
+        isolation: Isolation,
+        after_failure: AfterFailure,
+        debug_rank: int | None = None,
+    ) -> WorldSpec:
         """What all worlds of a run have in common; the rest is filled in for each."""
         return cls(
             *("", 0, (), "", {}, seed, 0.0, "", "", ""),
             isolation=isolation,
             watch=isolation is Isolation.OFF,
             after_failure=after_failure,
+            debug_rank=debug_rank,
         )
 
 
@@ -211,6 +221,10 @@ class Mailbox:
         box = cls(folder)
         for part in ("orders", "ranks", "cases", "stacks"):
             (folder / part).mkdir(parents=True)
+        if spec.debug_rank is not None:
+            (folder / "terminal").mkdir()
+            for number, name in enumerate(("stdin", "stdout")):
+                (folder / "terminal" / name).symlink_to(f"/proc/{os.getpid()}/fd/{number}")
         box._put("world.json", spec)
         return box
 

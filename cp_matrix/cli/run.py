@@ -17,6 +17,7 @@ from cp_matrix.cli.values import (
     number,
     out_option,
     seconds,
+    seed_option,
     timeout_option,
 )
 from cp_matrix.errors import UsageError
@@ -52,7 +53,7 @@ from cp_matrix.session.order import Ordering, arrange
 @click.option("--confirm", is_flag=True, help="Run a failed case once more alone; its verdict stays.")
 @choice("--flaky", ("pass", "fail"), help="What a pass on a retry counts as.")
 @number("--maxfail", help="Stop after N bad verdicts.")
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=1234, help="Given to every case.")
+@seed_option
 @choice(
     "--isolation",
     ("restore", "off"),

@@ -88,6 +88,9 @@ def seconds(name: str, *, default: float | None = None, help: str) -> Option:  #
 
 
 # Options that commands share.
+seed_option = click.option(
+    "--seed", type=click.IntRange(0, 2**63 - 1), default=1234, help="Given to every case."
+)
 jobs_option = number("--jobs", help="Worlds at once; default: as many as fit.")
 timeout_option = seconds("--timeout", help="Seconds a case may take; default: as declared.")
 grace_option = seconds("--grace", default=5.0, help="Seconds other ranks may take after one has failed.")

@@ -1,7 +1,7 @@
 """Whether the kernel's out-of-memory killer ended processes here, as far as the kernel counts that.
 
 A process that it ends gets SIGKILL, like one that a person ends; which process it was, no counter says. See
-memory.events in the kernel's admin-guide/cgroup-v2, memory.oom_control in its cgroup-v1/memory, and oom_kill in
+memory.events in the kernel's admin-guide/cgroup-v2, memory.oom_control in its cgroup-v1/memory, oom_kill in
 /proc/vmstat.
 """
 

@@ -50,6 +50,8 @@ class View:
     exits: Mapping[int, str] = field(default_factory=dict)
     #: Ranks whose result is none that cp-matrix wrote, with what is wrong with it.
     unreadable: Mapping[int, str] = field(default_factory=dict)
+    #: A rank that a person debugs: as long as they do, nothing takes too long.
+    debugged: int | None = None
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,8 @@ def judge(view: View, limits: Limits, limit: float) -> Judgement | None:
     )
     if not missing:
         return _complete(view, limits, failed, limit)
+    if view.debugged in missing and view.debugged not in view.lost:
+        return None
     if view.unreadable:
         rank = min(view.unreadable)
         return Judgement(Verdict.CRASHED, f"rank {rank}: {view.unreadable[rank]}", rank, (), SPOILED)

@@ -148,6 +148,7 @@ class World:
             complete_at=self._complete_at,
             exits=self.handle.exits() if self._lost else {},
             unreadable=self._unreadable,
+            debugged=self.spec.debug_rank,
         )
 
     def _read_result(self, rank: int) -> None:
@@ -164,6 +165,10 @@ class World:
             self._results[rank] = result
         else:
             self._unreadable[rank] = f"its result is one of {result.case} on rank {result.rank}"
+
+    def has_result(self, rank: int) -> bool:
+        """Whether this rank has said what came of the current case, or the case is closed."""
+        return bool(self.number) or f"{self.number}.{rank}.result" in (self.box.files("cases") or ())
 
     # Verdicts.
 

@@ -11,7 +11,6 @@ import msgspec
 
 from cp_matrix import __version__
 from cp_matrix.errors import ExitCode, RunFolderError
-from cp_matrix.facts.nccl import SHARED_GPU_ENVIRONMENT
 from cp_matrix.mailbox import Isolation
 from cp_matrix.record.consumer import Consumer
 from cp_matrix.record.durations import Durations, machine_name
@@ -33,7 +32,7 @@ from cp_matrix.session import streams
 from cp_matrix.session.choose import Chosen
 from cp_matrix.session.exit_status import exit_status, is_running
 from cp_matrix.session.order import Arranged
-from cp_matrix.session.places import ranks_per_gpu, slots_for
+from cp_matrix.session.places import environ_for, ranks_per_gpu, slots_for
 from cp_matrix.session.recorded import VARIABLES, typed_here
 
 
@@ -79,7 +78,6 @@ class Session:
             durations,
         ]
         shared = ranks_per_gpu(chosen)
-        environ = {**SHARED_GPU_ENVIRONMENT, **os.environ} if shared > 1 else os.environ
         self._notices = [*chosen.facts["notes"], *arranged.notices]
         if settings.spec.isolation is Isolation.OFF:
             self._notices.append("isolation is off: what a case leaves behind meets the next one")
@@ -99,7 +97,9 @@ class Session:
             slots_for(chosen),
             self._folder,
             self._consumers,
-            torch_launchers(environ, self._folder.run_id, queue.kinds(), self._folder.path / "logs"),
+            torch_launchers(
+                environ_for(chosen), self._folder.run_id, queue.kinds(), self._folder.path / "logs"
+            ),
             maxfail,
         )
 

@@ -178,6 +178,10 @@ class Rank:
         returned = False
         started, clock, process = _time(), _perf_counter(), os.getpid()
         try:
+            if spec.debug_rank == rank:
+                from cp_matrix.worker import debugging
+
+                debugging.INTERRUPTS.taken = True
             _refuse_unfinished(self.suite(order.params, context))
             if self.communicator.device.type == "cuda":
                 torch.cuda.synchronize(self.communicator.device)
@@ -191,6 +195,8 @@ class Rank:
         if os.getpid() != process:
             os._exit(0)  # a process that the case has forked: it must not go on as a second rank
         seconds, ended = _perf_counter() - clock, _monotonic()
+        if spec.debug_rank == rank:
+            debugging.after_case(error, mismatch=isinstance(error, ToleranceError))
         peak = isolation.peak_memory()
         gone: tuple[int, ...] = ()
         if error is not None:
@@ -293,7 +299,12 @@ def main(folder: str) -> None:
     box = Mailbox(Path(folder))
     spec = box.spec()
     rank = int(os.environ["RANK"])
-    log = RankLog(Path(spec.logs) / f"rank{rank}.log", f"{spec.logs_relative}/rank{rank}.log")
+    output = None
+    if spec.debug_rank == rank:
+        from cp_matrix.worker.debugging import open_terminal
+
+        output = open_terminal(box)
+    log = RankLog(Path(spec.logs) / f"rank{rank}.log", f"{spec.logs_relative}/rank{rank}.log", output)
     with box.stacks_path(rank).open("w") as stacks:
         dumps = StackDumps(stacks, log.descriptor)
         # Whoever knows the process may ask for its stacks.
@@ -338,8 +349,15 @@ def _start(
     from cp_matrix.worker.joining import device_of, join
 
     device = device_of(spec, rank)
+    if spec.debug_rank is not None:
+        from cp_matrix.worker import debugging
+
+        debugging.prepare(spec, rank)
     suite = load_suite(spec.suite)
-    return join(box, spec, rank, device), suite, Ready(str(device), inherited_torch)
+    communicator = join(box, spec, rank, device)
+    if spec.debug_rank is not None:
+        debugging.INTERRUPTS.taken = False
+    return communicator, suite, Ready(str(device), inherited_torch)
 
 
 if __name__ == "__main__":

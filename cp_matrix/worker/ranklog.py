@@ -8,12 +8,18 @@ from typing import Any
 
 
 class RankLog:
-    """The log of one rank: file descriptors 1 and 2, kept right whatever a case does to them."""
+    """The log of one rank: file descriptors 1 and 2, kept right whatever a case does to them.
 
-    def __init__(self, path: Path, shown: str) -> None:
+    Args:
+        shown: the path as records have it.
+        output: a descriptor that takes what is printed, instead of the log.
+    """
+
+    def __init__(self, path: Path, shown: str, output: int | None = None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.shown = shown
         self._file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._output = self._file if output is None else output
         self._streams: dict[int, Any] = {1: sys.__stdout__, 2: sys.__stderr__}
         self.attach()
 
@@ -24,7 +30,7 @@ class RankLog:
     def attach(self) -> None:
         """Point the standard streams at the log again; streams that were closed are opened anew."""
         for number, stream in self._streams.items():
-            os.dup2(self._file, number)
+            os.dup2(self._output, number)
             if not _writes_to(stream, number):
                 self._streams[number] = _open(number)
         sys.stdout = sys.__stdout__ = self._streams[1]  # type: ignore[misc]
