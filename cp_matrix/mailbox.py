@@ -9,11 +9,12 @@ is to see, so a person can `ls` it while a world hangs.
 file                  written by  says
 ====================  ==========  ==========================================================
 ``world.json``       driver      the `WorldSpec`
+``terminal/stdin``    driver      its own standard input and output, for a rank that is debugged
 ``orders/N``          driver      the `Order` with number N (a case, or stop)
 ``ranks/R.ready``     rank R      `Ready`: it waits for its first order
 ``ranks/R.pid``       rank R      its process id, before anything can go wrong
 ``ranks/R.broken``    rank R      `RankError`: it cannot start (for example the suite's import)
-``ranks/R.exit``      rank R      the call by which it ends itself, where it goes through Python
+``ranks/R.exit``      rank R      how it ends itself, where it can say so: the call, or what it cannot write
 ``cases/N.R.in``      rank R      when it entered order N, on the monotonic clock, and its log's size then
 ``cases/N.R.result``  rank R      its `RankResult` of order N, before it meets any other rank
 ``cases/N.R.go``      rank R      `After`: what the case left behind; this rank can take the next order
@@ -43,13 +44,17 @@ from cp_matrix.record.results import Leak, RankError, RankResult
 
 T = TypeVar("T")
 
+#: Bytes in which a rank can say how it ends.
+_EXIT_ROOM = 512
 _OF_A_CASE = ("in", "result", "go", "halt")
 
 #: The variable that tells a process which one is to be its parent; see ``worker/parent.py``.
 PARENT_VARIABLE = "CP_MATRIX_PARENT"
 #: Libraries that the fork server imports before there are ranks, separated by spaces.
 PRELOAD_VARIABLE = "CP_MATRIX_PRELOAD"
-#: Asks a rank to write its Python stacks into ``stacks/R``.
+#: How the files begin into which a launcher's processes write their Python stacks; their numbers end them.
+STACKS_VARIABLE = "CP_MATRIX_STACKS"
+#: Asks a rank to write its Python stacks into ``stacks/R``, and what starts ranks to write its own.
 STACKS_SIGNAL = signal.SIGUSR1
 
 
@@ -97,17 +102,24 @@ class WorldSpec(msgspec.Struct, frozen=True):
     #: Whether to look closer at what a case leaves behind (``worker/watch.py``).
     watch: bool = False
     after_failure: AfterFailure = AfterFailure.AUTO
-    #: The rank that has the terminal, where a person debugs one; no rank has one in a run.
+    #: The rank that a person debugs, which has their terminal; None in every usual run.
     debug_rank: int | None = None
 
     @classmethod
-    def template(cls, seed: int, isolation: Isolation, after_failure: AfterFailure) -> WorldSpec:
+    def template(
+        cls,
+        seed: int,
+        isolation: Isolation,
+        after_failure: AfterFailure,
+        debug_rank: int | None = None,
+    ) -> WorldSpec:
         """What all worlds of a run have in common; the rest is filled in for each."""
         return cls(
             *("", 0, (), "", {}, seed, 0.0, "", "", ""),
             isolation=isolation,
             watch=isolation is Isolation.OFF,
             after_failure=after_failure,
+            debug_rank=debug_rank,
         )
 
 
@@ -210,6 +222,10 @@ class Mailbox:
         box = cls(folder)
         for part in ("orders", "ranks", "cases", "stacks", "flights"):
             (folder / part).mkdir(parents=True)
+        if spec.debug_rank is not None:
+            (folder / "terminal").mkdir()
+            for number, name in enumerate(("stdin", "stdout")):
+                (folder / "terminal" / name).symlink_to(f"/proc/{os.getpid()}/fd/{number}")
         box._put("world.json", spec)
         return box
 
@@ -261,6 +277,10 @@ class Mailbox:
     def pid(self, rank: int) -> ProcessId | None:
         return self._get(f"ranks/{rank}.pid", ProcessId)
 
+    def pid_is_told(self, rank: int) -> bool:
+        """Whether this rank has begun."""
+        return self._has(f"ranks/{rank}.pid")
+
     def put_ready(self, rank: int, ready: Ready) -> None:
         self._put(f"ranks/{rank}.ready", ready)
 
@@ -273,13 +293,22 @@ class Mailbox:
     def broken(self, rank: int) -> RankError | None:
         return self._get(f"ranks/{rank}.broken", RankError)
 
+    def prepare_exit(self, rank: int) -> None:
+        """Take the room that `put_exit` needs, while there is some."""
+        (self.folder / f"ranks/{rank}.exit").write_bytes(b" " * _EXIT_ROOM)
+
     def put_exit(self, rank: int, call: str) -> None:
-        write_atomically(self.folder / f"ranks/{rank}.exit", call.encode())
+        # In place: a disk that is full takes no new file.
+        file = os.open(self.folder / f"ranks/{rank}.exit", os.O_CREAT | os.O_WRONLY, 0o644)
+        try:
+            os.write(file, call.encode(errors="replace")[:_EXIT_ROOM].ljust(_EXIT_ROOM))
+        finally:
+            os.close(file)
 
     def exit(self, rank: int) -> str:
         """The call by which a rank ended itself; empty where it said nothing."""
         try:
-            return (self.folder / f"ranks/{rank}.exit").read_text(errors="replace")
+            return (self.folder / f"ranks/{rank}.exit").read_text(errors="replace").strip()
         except OSError:
             return ""
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import math
 import tempfile
 from collections import Counter
@@ -28,7 +29,7 @@ from scripted_worlds import (
 from cp_matrix.errors import ExitCode, InternalError
 from cp_matrix.mailbox import AfterFailure, Ended, Mailbox
 from cp_matrix.matrix.case import Case
-from cp_matrix.record import events
+from cp_matrix.record import events, room
 from cp_matrix.record.results import CaseResult, Verdict
 from cp_matrix.run.policy import Rules
 from cp_matrix.run.slots import Slots
@@ -298,9 +299,9 @@ def test_worlds_that_never_start_leave_their_cases_not_run_with_the_reason(play:
     [
         ("RuntimeError", "warm", 3),
         ("silent", "cold", 3),
-        ("silent", "warm", 6),
+        ("silent", "warm", 3),
         ("ended", "cold", 3),
-        ("ended", "warm", 6),
+        ("ended", "warm", 3),
         ("lost", "warm", 3),
         ("lost", "cold", 3),
         ("SuiteError", "warm", 1),
@@ -313,6 +314,38 @@ def test_worlds_that_never_come_to_a_case_are_tried_a_bounded_number_of_times(
 ) -> None:
     run = play("ab", ScriptedWorlds(starts=[how] * 99), start=start)
     assert (len(run.worlds.worlds), set(run.verdicts.values())) == (tries, {"not_run"})
+
+
+def test_where_a_rank_imports_no_other_way_to_start_is_tried(play: Play) -> None:
+    worlds = ScriptedWorlds(starts=["imports"] * 99)
+    run = play("ab", worlds)
+    reason, *below = run.results["a"].reason.splitlines()
+    assert ([world.spec.start for world in run.worlds.worlds], notices(run)) == (["warm"] * 3, [])
+    assert reason == (
+        "no world could be started, 3 tries: not ready within 2 s (--start-timeout): "
+        "rank 1 still importing kernel.py, line 3; rank 0 not begun (see logs/w0003/rank1.log)"
+    )
+    assert below == ["rank 1, innermost frame first:", '  File "/home/kernel.py", line 3 in <module>']
+
+
+def test_every_try_says_how_many_there_will_be_and_how_long_each_may_take(play: Play) -> None:
+    run = play("ab", ScriptedWorlds(starts=["silent"] * 99))
+    assert [reason.partition(":")[0] for reason in ended(run)] == [
+        f"could not start (try {number} of 3, of 2 s each)" for number in (1, 2, 3)
+    ]
+
+
+def test_the_log_of_a_world_that_did_not_start_says_so(play: Play) -> None:
+    run = play("ab", ScriptedWorlds(starts=["imports"] * 99))
+    log = (run.folder.path / "logs" / "w0003" / "rank1.log").read_text()
+    assert ("still importing kernel.py" in log, "Current thread" in log) == (True, True)
+
+
+def test_a_rank_that_is_lost_before_it_is_ready_is_no_start_and_waited_for_no_longer(play: Play) -> None:
+    run = play("ab", ScriptedWorlds(starts=["vanishes"] * 99), start_timeout=1e6)
+    assert run.results["a"].reason.startswith(
+        "no world could be started, 3 tries: rank 0 was lost before it was ready: how it ended is not known"
+    )
 
 
 def test_two_failed_starts_cost_no_case_its_run(play: Play) -> None:
@@ -336,7 +369,7 @@ def test_where_further_worlds_do_not_start_the_one_that_did_carries_on_without_t
     assert set(run.verdicts.values()) == {"passed"}
 
 
-@pytest.mark.parametrize("starts", [["ended"] * 3, ["BadForkError"]])
+@pytest.mark.parametrize("starts", [["ended"] * 2, ["BadForkError"]])
 def test_a_warm_start_that_is_not_possible_is_answered_with_a_cold_one(play: Play, starts: list[str]) -> None:
     run = play("ab", ScriptedWorlds(starts=starts))
     ways = [world.spec.start for world in run.worlds.worlds]
@@ -369,7 +402,7 @@ def test_a_start_that_the_system_refuses_is_tried_again(play: Play) -> None:
     run = play("ab", ScriptedWorlds(refused=2))
     assert (set(run.verdicts.values()), ended(run)[0]) == (
         {"passed"},
-        "could not start: it cannot be started: Resource temporarily unavailable",
+        "could not start (try 1 of 3): it cannot be started: Resource temporarily unavailable",
     )
 
 
@@ -380,6 +413,47 @@ def test_starts_that_the_system_goes_on_refusing_leave_cases_not_run_with_the_re
         == "no world could be started, 3 tries: it cannot be started: Resource temporarily unavailable "
         "(see logs/w0003/launcher.log)"
     )
+
+
+# No room.
+
+
+def test_a_crash_for_which_a_full_disk_is_to_blame_ends_the_run_and_says_so(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = "No space left on device: /scratch (1.5 MB)"
+    worlds = ScriptedWorlds(cases=acts(b="crash"))
+    monkeypatch.setattr(
+        room, "no_room", lambda place, said: full if "lost" in said and place != Path("/dev/shm") else ""
+    )
+    run = play("abc", worlds)
+    reason, below = run.results["c"].reason.splitlines()
+    assert (run.verdicts, reason) == ({"a": "passed", "b": "crashed", "c": "not_run"}, full)
+    assert run.results["b"].reason.startswith(f"rank 1 was lost: SIGSEGV; {full}; not tried again: {full}")
+    assert below.startswith("The run folder holds ")
+
+
+def test_shared_memory_without_room_is_named_and_ends_no_run(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = "No space left on device: /dev/shm (64 MB)"
+    monkeypatch.setattr(room, "no_room", lambda place, said: full if place == Path("/dev/shm") else "")
+    run = play("ab", ScriptedWorlds(cases=acts(a="fail")))
+    assert (run.verdicts, run.results["a"].reason.endswith(full)) == ({"a": "failed", "b": "passed"}, True)
+
+
+@pytest.mark.parametrize("what", ["put_order", "create"])
+def test_a_mailbox_that_cannot_be_written_leaves_every_case_a_verdict(
+    play: Play, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    def full(box: Any, *_: object) -> None:
+        folder = box if isinstance(box, Path) else box.folder
+        raise OSError(errno.ENOSPC, "No space left on device", str(folder / "orders" / "0"))
+
+    monkeypatch.setattr(Mailbox, what, full)
+    run = play("abc", ScriptedWorlds())
+    assert set(run.verdicts.values()) == {"not_run"}
+    assert run.results["a"].reason.startswith("No space left on device: /")
 
 
 # Looking late.

@@ -49,12 +49,25 @@ def test_on_the_rank_that_is_debugged_nothing_is_changed() -> None:
         assert [getattr(*place) for place in PLACES] == before
 
 
-def test_the_ranks_beside_it_pass_breakpoints_by_and_meet_it_where_all_are_to() -> None:
-    meet = dist.breakpoint
+def test_the_ranks_beside_it_pass_breakpoints_by_and_say_so(capsys: pytest.CaptureFixture[str]) -> None:
     with no_terminal(0, 1, lambda: "t[a]"):
         breakpoint()
         pdb.Pdb().set_trace()
-        assert dist.breakpoint is meet
+        pdb.set_trace()
+        dist.breakpoint()
+    told = [line.partition(" is passed by at ") for line in capsys.readouterr().out.splitlines()]
+    assert [what for what, _, _ in told] == [
+        "breakpoint()",
+        "set_trace()",
+        "set_trace()",
+        "torch.distributed.breakpoint()",
+    ]
+    first = told[0][2].removesuffix(": rank 1 has the terminal")
+    path, _, line = first.rpartition(":")
+    assert [where for _, _, where in told] == [
+        f"{path}:{int(line) + n}: rank 1 has the terminal" for n in range(4)
+    ]
+    assert path == __file__
 
 
 def test_a_debugger_with_an_input_of_its_own_is_let_be(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from cp_matrix.cli.values import (
     number,
     out_option,
     seconds,
+    seed_option,
     timeout_option,
 )
 from cp_matrix.errors import UsageError
@@ -40,7 +41,11 @@ from cp_matrix.session.order import Ordering, arrange
 )
 @jobs_option
 @timeout_option
-@seconds("--start-timeout", default=180.0, help="Seconds a world may take to start.")
+@seconds(
+    "--start-timeout",
+    default=180.0,
+    help="Seconds a world may take to start, imports included; one that does not is tried 3 times in all.",
+)
 @grace_option
 @number(
     "--retries",
@@ -57,7 +62,7 @@ from cp_matrix.session.order import Ordering, arrange
 )
 @choice("--flaky", ("pass", "fail"), help="What a pass on a retry counts as: with fail, the case has failed.")
 @number("--maxfail", help="Stop after N bad verdicts.")
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=1234, help="Given to every case.")
+@seed_option
 @choice(
     "--isolation",
     ("restore", "off"),
@@ -107,7 +112,7 @@ def command(
     from cp_matrix.run.fleet import Settings
     from cp_matrix.run.policy import Limits, Rules
     from cp_matrix.session.coverage import undecided, violation
-    from cp_matrix.session.session import Session
+    from cp_matrix.session.session import Session, remove_older
     from cp_matrix.session.suites import check_suite
 
     if request.profile is not None:
@@ -115,6 +120,8 @@ def command(
     if ordering.replay and isinstance(expect, Path):
         hint = "What was locked are cases as matrices declare them."
         raise UsageError("--expect FILE and --replay do not go together", hint=hint)
+    if junit is not None:
+        remove_older(junit)
     while True:
         began = time.monotonic()
         arranged = arrange(request, ordering, out)

@@ -131,6 +131,9 @@ allow_query_failure_option = click.option(
     is_flag=True,
     help="Skip what a library that fails to answer leaves undecided, without exit code 4.",
 )
+seed_option = click.option(
+    "--seed", type=click.IntRange(0, 2**63 - 1), default=1234, help="Given to every case."
+)
 jobs_option = number("--jobs", help="Worlds at once; default: as many as fit.")
 timeout_option = seconds("--timeout", help="Seconds a case may take; default: as declared.")
 grace_option = seconds(

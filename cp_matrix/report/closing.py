@@ -18,7 +18,7 @@ from cp_matrix.report.details import nearest
 from cp_matrix.report.first_failure import culprit, deciding, inherited, made_synchronous
 from cp_matrix.report.in_common import Common, Rate, in_common, repeated
 from cp_matrix.report.phrases import STYLES, word
-from cp_matrix.report.printable import first_line, printable
+from cp_matrix.report.printable import first_line, printable, printable_lines
 from cp_matrix.report.undecided import headline
 
 _RERUN = Rerun()
@@ -104,6 +104,12 @@ class Closing:
     @cached_property
     def not_run_reasons(self) -> Counter[str]:
         return Counter(first_line(result.reason) or "no reason was given" for result in self.not_run)
+
+    @cached_property
+    def below_reasons(self) -> Mapping[str, tuple[str, ...]]:
+        """What is known besides the first line of a reason for ``not run``: frames, mostly."""
+        lines = ((first_line(result.reason), printable_lines(result.reason)[1:]) for result in self.not_run)
+        return {reason: tuple(below) for reason, below in lines if below}
 
     @property
     def line(self) -> str:

@@ -45,6 +45,8 @@ MIN_INTERVAL = 0.5
 #: Once the cases that ran take this many bytes, further ones keep `FRUGAL_LIMIT` bytes a text node.
 SIZE_BUDGET = 64 * 1024 * 1024
 FRUGAL_LIMIT = 8 * 1024
+#: The same where there is hardly room for the file.
+LEAST_LIMIT = 1024
 
 UNFINISHED = "the run has not finished"
 
@@ -86,12 +88,15 @@ class JUnitWriter(Consumer):
         self._size = 0
         self._stale = True
         self._due = float("-inf")
+        self._limit = FAILED_LIMIT
 
     def on_event(self, event: events.Event) -> None:
         """Write the last state of a run that has ended; the record has the event already."""
         if isinstance(event, events.RunFinished):
             self._stale = True
             self.update(math.inf)
+            if self.problems:
+                self._remove()
 
     def tick(self) -> None:
         self.update()
@@ -113,6 +118,24 @@ class JUnitWriter(Consumer):
         except OSError as error:
             self.problems = (f"{self.path} cannot be written: {error.strerror or error}",)
         self._due = now + max(MIN_INTERVAL, REST * (time.perf_counter() - begin))
+
+    def _remove(self) -> None:
+        """Rather a short file than none, and none than one that contradicts the run."""
+        (problem,) = self.problems
+        try:
+            self.path.unlink()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            why = error.strerror or error
+            self.problems = (f"{problem}; the one there is out of date and cannot be removed: {why}",)
+            return
+        for self._limit in (FRUGAL_LIMIT, LEAST_LIMIT):
+            self._kept, self._stale = {}, True
+            self.update(math.inf)
+            if not self.problems:
+                return
+        self.problems = (f"{problem}; the one there was out of date and has been removed",)
 
     def finish(self) -> None:
         """Write the file now, whatever was written before, or raise OSError."""
@@ -148,7 +171,7 @@ class JUnitWriter(Consumer):
         attempts = self.record.attempts_of(case.id)
         if result is None:
             return pending(case, attempts, why)
-        limit = FAILED_LIMIT if self._size < SIZE_BUDGET else FRUGAL_LIMIT
+        limit = self._limit if self._size < SIZE_BUDGET else min(self._limit, FRUGAL_LIMIT)
         met = inherited(self.record, deciding(result, attempts)) if result.verdict.is_bad else ()
         return settled(case, result, attempts, self.folder, failed_limit=limit, met=met)
 

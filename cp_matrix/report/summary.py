@@ -15,6 +15,7 @@ from cp_matrix.record.results import Verdict
 from cp_matrix.report.closing import Closing, Concluded, close, left_behind
 from cp_matrix.report.details import details
 from cp_matrix.report.phrases import headline
+from cp_matrix.report.printable import first_line
 from cp_matrix.report.text import cap, one_line
 from cp_matrix.report.undecided import headline as headline_of
 from cp_matrix.report.undecided import reasons
@@ -100,7 +101,7 @@ def _head(closing: Closing) -> Iterator[str]:
         if finished.because:
             line += f" because {_plain(finished.because)}"
         if finished.reason:
-            line += f" ({_plain(finished.reason)})"
+            line += f" ({_plain(first_line(finished.reason))})"
     yield f"{line}."
     if started is not None:
         where = f"{_code(shlex.join(started.command))} on {_plain(started.hostname)}"
@@ -117,8 +118,13 @@ def _failures(closing: Closing, folder: Path) -> Iterator[str]:
     if closing.failures and closing.replay:
         yield "Worlds took cases from a common queue: the order was one of several. In this one again:"
         yield _fenced(closing.replay, "sh")
-    not_run = (f"{_code(result.case)} {_plain(result.reason)}".rstrip() for result in closing.not_run)
+    not_run = (
+        f"{_code(result.case)} {_plain(first_line(result.reason))}".rstrip() for result in closing.not_run
+    )
     yield from _listed("Not run", not_run)
+    for reason, below in list(closing.below_reasons.items())[:LIST_LENGTH]:
+        yield f"{_plain(reason)}:"
+        yield _fenced("\n".join(below))
     yield from _listed("Without a verdict", map(_code, closing.without_verdict))
 
 

@@ -2,8 +2,9 @@
 
 import textwrap
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -23,6 +24,8 @@ LEAKS = 10
 FAILURES = 10
 IN_COMMON = 10
 SHORT_FAILURES = 20
+#: Lines below a reason.
+BELOW_REASON = 12
 #: Characters of a reason.
 REASON_LIMIT = 300
 
@@ -46,7 +49,7 @@ def lines_of(closing: Closing, *, folder: Path | None = None, width: int | None 
         _reasons("not decided because", plan.undecided, "cp-matrix plan", width),
         _reasons("skipped because", plan.reasons - plan.undecided, "cp-matrix plan", width),
         _reasons("skipped at run time because", closing.skipped, "see junit.xml", width),
-        _reasons("not run because", closing.not_run_reasons, "see junit.xml", width),
+        _reasons("not run because", closing.not_run_reasons, "see junit.xml", width, closing.below_reasons),
         _slowest(closing, width),
         _flaky(closing, width),
         *_leaks(closing, width),
@@ -96,13 +99,23 @@ def _tests(closing: Closing, width: int | None) -> list[Text]:
     return lines
 
 
-def _reasons(title: str, counts: Counter[str], more: str, width: int | None) -> list[Text]:
+def _reasons(
+    title: str,
+    counts: Counter[str],
+    more: str,
+    width: int | None,
+    below: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> list[Text]:
     reasons = counts.most_common()
     if not reasons:
         return []
     lines = [_title(title)]
     for reason, count in reasons[:REASONS]:
         lines += _wrapped(f"{count:>7}", printable(reason, REASON_LIMIT), width)
+        told = below.get(reason, ())
+        lines += [Text(f"           {line}", style="dim") for line in told[:BELOW_REASON]]
+        if len(told) > BELOW_REASON:
+            lines.append(Text(f"           … {len(told) - BELOW_REASON} more lines: junit.xml", style="dim"))
     if rest := reasons[REASONS:]:
         hidden = several(sum(count for _, count in rest), "case")
         text = f"         and {several(len(rest), 'more reason')} ({hidden}): {more}"

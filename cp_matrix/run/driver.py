@@ -5,14 +5,18 @@ import socket
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
 
 from cp_matrix.errors import ExitCode
 from cp_matrix.plan.plan import Plan
-from cp_matrix.record import events
+from cp_matrix.record import events, room
 from cp_matrix.record.consumer import Consumer
 from cp_matrix.record.device_failure import SYNCHRONOUS
 from cp_matrix.record.folder import RunFolder
 from cp_matrix.record.results import Attempt, CaseResult, Verdict
+from cp_matrix.run import scratch
 from cp_matrix.run.fleet import Fleet, Settings
 from cp_matrix.run.ledger import Again, Ledger
 from cp_matrix.run.policy import Rules
@@ -78,8 +82,7 @@ class Driver:
             batch_size: as it was asked for.
             notices: what the person should know before anything runs.
 
-        Raises:
-            RunFolderLostError: the run folder cannot be written; no process of the run is left.
+        Where the run folder takes no more, the run is stopped; see `RunFolder.trouble`.
         """
         self._ledger.emit(
             events.RunStarted(
@@ -99,15 +102,23 @@ class Driver:
         for message in notices:
             self.notice(message)
         try:
-            with self._folder.needed():
-                while self._fleet and not self._stop_reason:
-                    self._fleet.step()
-                    self._ledger.tick()
-                if self._stop_reason:
-                    self._abandon()
+            while self._fleet and not self._stop_reason:
+                self._step()
+                if self._folder.trouble:
+                    self.stop(f"{self._folder.trouble}\n{self._folder.taken()}")
+            if self._stop_reason:
+                self._abandon()
         finally:
             self._fleet.close()
         return self._ledger.results
+
+    def _step(self) -> None:
+        try:
+            self._fleet.step()
+        except OSError as error:
+            if not self._folder.take_down(error):
+                raise
+        self._ledger.tick()
 
     def finish(
         self,
@@ -156,12 +167,18 @@ class Driver:
         self._fleet.stop(self._stop_reason)
         works = self._fleet.queue.drop()
         while self._fleet.worlds:
-            self._fleet.step()
-            self._ledger.tick()
+            self._step()
         for work in works:
             seconds = inside.get(work.case.id)
             had_run = "" if seconds is None else f"; it had run for {seconds:.1f} s"
-            self._ledger.not_run(work.case, f"{self._stop_reason}{had_run}")
+            why, *below = self._stop_reason.splitlines()
+            self._ledger.not_run(work.case, "\n".join([f"{why}{had_run}", *below]))
+
+    def _without_room(self, said: str) -> str:
+        """Where there is no room, after something went wrong and somebody said this; empty: there is."""
+        self._folder.look_for_room(said)
+        others = (room.no_room(place, said) for place in (scratch.folder(self.mark).parent, Path("/dev/shm")))
+        return "; ".join(dict.fromkeys(filter(None, (self._folder.trouble, *others))))
 
     # What the fleet tells.
 
@@ -178,6 +195,10 @@ class Driver:
         )
 
     def attempted(self, world: World, work: Work, attempt: Attempt, goes_on: bool) -> bool:
+        if attempt.outcome.is_bad:
+            errors = [one.error.message for one in attempt.ranks if one.error is not None]
+            if full := self._without_room("\n".join([attempt.reason, *errors])):
+                attempt = msgspec.structs.replace(attempt, reason=f"{attempt.reason}; {full}")
         if (follows := self._ledger.add(work.case, attempt)) is not None:
             again = deque([dataclasses.replace(work, attempt=work.attempt + 1)])
             kind, last = world.batch.kind, follows is Again.CONFIRM
@@ -190,6 +211,8 @@ class Driver:
         return True
 
     def ended(self, world: World) -> None:
+        if world.why and (full := self._without_room(world.why)):
+            world.why += f"; {full}"
         self._ledger.emit(
             events.WorldEnded(time=time.time(), world=world.name, reason=world.why, cases=world.number)
         )

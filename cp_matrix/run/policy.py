@@ -54,6 +54,8 @@ class View:
     unreadable: Mapping[int, str] = field(default_factory=dict)
     #: Ranks that wait in operations which others never enter, where that is certain.
     deadlock: Deadlock | None = None
+    #: A rank that a person debugs: as long as they do, nothing takes too long.
+    debugged: int | None = None
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,8 @@ def judge(view: View, limits: Limits, limit: float) -> Judgement | None:
     if not missing:
         judgement = _complete(view, limits, failed, limit)
         return _with_skips(judgement, view, skips) if judgement is not None and skips else judgement
+    if view.debugged in missing and view.debugged not in view.lost:
+        return None
     if view.unreadable:
         rank = min(view.unreadable)
         return Judgement(Verdict.CRASHED, f"rank {rank}: {view.unreadable[rank]}", rank, (), SPOILED)

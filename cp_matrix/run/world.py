@@ -35,7 +35,7 @@ class Phase(Enum):
     STARTING = "starting"
     #: It takes cases.
     OPEN = "open"
-    #: Its case is judged, and ranks that are inside were asked where.
+    #: Its case is judged, and ranks that are inside were asked where; or ranks that do not get ready were.
     ASKED = "asked for stacks"
     #: It has all its verdicts and ends by itself.
     STOPPING = "stopping"
@@ -65,6 +65,8 @@ class World:
     case_started: float | None = None
     #: What became of the current case, while its stacks are waited for.
     judged: tuple[Judgement, View] | None = None
+    #: The ranks that were asked for their stacks last.
+    asked: tuple[int, ...] = ()
     #: Why it is ended, once it is; empty where its work was done.
     why: str = ""
     _results: dict[int, RankResult] = field(default_factory=dict)
@@ -90,7 +92,7 @@ class World:
 
     @property
     def is_starting(self) -> bool:
-        return self.phase is Phase.STARTING
+        return self.phase is Phase.STARTING or (self.phase is Phase.ASKED and self.judged is None)
 
     def enter(self, phase: Phase, now: float) -> None:
         self.phase, self.since = phase, now
@@ -162,6 +164,7 @@ class World:
             exits=self.handle.exits() if self._lost else {},
             unreadable=self._unreadable,
             deadlock=self._deadlock,
+            debugged=self.spec.debug_rank,
         )
 
     def look_out(self, now: float, grace: float) -> None:
@@ -223,23 +226,27 @@ class World:
         else:
             self._unreadable[rank] = f"its result is one of {result.case} on rank {result.rank}"
 
+    def has_result(self, rank: int) -> bool:
+        """Whether this rank has said what came of the current case, or the case is closed."""
+        return bool(self.number) or f"{self.number}.{rank}.result" in (self.box.files("cases") or ())
+
     # Verdicts.
 
-    def ask_for_stacks(self, judgement: Judgement, view: View) -> None:
-        """Ask the ranks that are inside the judged case where they are."""
-        self.judged, self._stack_sizes = (judgement, view), ()
-        self.handle.ask_for_stacks(judgement.inside)
-        self._ask_for_flights(view.now)
-        self.enter(Phase.ASKED, view.now)
+    def ask_for_stacks(self, ranks: tuple[int, ...], now: float) -> None:
+        """Ask ranks where they are, and those that are inside a judged case also in which operation."""
+        self.asked, self._stack_sizes = ranks, ()
+        self.handle.ask_for_stacks(ranks)
+        if self.judged is not None:
+            self._ask_for_flights(now)
+        self.enter(Phase.ASKED, now)
 
     def has_stacks(self, now: float) -> bool:
         """Whether the stacks asked for are there, or have had their time."""
-        assert self.judged is not None
-        sizes = tuple(map(self._stacks_size, self.judged[0].inside))
+        sizes = tuple(map(self._stacks_size, self.asked))
         complete = all(sizes) and sizes == self._stack_sizes
         self._stack_sizes = sizes
         self._read_flights()
-        told = self._unanswered.isdisjoint(self.judged[0].inside) or now - self.since >= _FLIGHTS_WAIT
+        told = self._unanswered.isdisjoint(self.asked) or now - self.since >= _FLIGHTS_WAIT
         return (complete and told) or now - self.since >= _STACKS_WAIT
 
     def _stacks_size(self, rank: int) -> int:
@@ -247,7 +254,8 @@ class World:
             return self.box.stacks_path(rank).stat().st_size
         return 0
 
-    def _stacks(self, rank: int) -> str:
+    def stacks(self, rank: int) -> str:
+        """What a rank has written of where it is."""
         with contextlib.suppress(OSError):
             return self.box.stacks_path(rank).read_text(errors="replace")
         return ""
@@ -279,7 +287,7 @@ class World:
             reason=reason,
             rank=rank,
             ranks=tuple(results),
-            stacks={rank: self._stacks(rank) for rank in judgement.inside},
+            stacks={rank: self.stacks(rank) for rank in judgement.inside},
             operations=self._operations(judgement.inside),
             fatal_reports=self._fatal_reports(),
             last_words=words,

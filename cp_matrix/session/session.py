@@ -11,7 +11,6 @@ import msgspec
 
 from cp_matrix import __version__
 from cp_matrix.errors import ExitCode, RunFolderError
-from cp_matrix.facts.nccl import SHARED_GPU_ENVIRONMENT
 from cp_matrix.mailbox import Isolation
 from cp_matrix.record.consumer import Consumer
 from cp_matrix.record.durations import Durations, machine_name
@@ -36,7 +35,7 @@ from cp_matrix.session.choose import Chosen
 from cp_matrix.session.coverage import CoverageError
 from cp_matrix.session.exit_status import because, exit_status, is_running
 from cp_matrix.session.order import Arranged
-from cp_matrix.session.places import ranks_per_gpu, slots_for
+from cp_matrix.session.places import environ_for, ranks_per_gpu, slots_for
 from cp_matrix.session.recorded import VARIABLES, typed_here
 from cp_matrix.session.suites import code_of
 
@@ -87,7 +86,6 @@ class Session:
             durations,
         ]
         shared = ranks_per_gpu(chosen)
-        environ = {**SHARED_GPU_ENVIRONMENT, **os.environ} if shared > 1 else os.environ
         self._notices = [*warnings(chosen.plan), *chosen.notices, *chosen.facts["notes"], *arranged.notices]
         if settings.spec.isolation is Isolation.OFF:
             self._notices.append("isolation is off: what a case leaves behind meets the next one")
@@ -107,7 +105,9 @@ class Session:
             slots_for(chosen),
             self._folder,
             self._consumers,
-            torch_launchers(environ, self._folder.run_id, queue.kinds(), self._folder.path / "logs"),
+            torch_launchers(
+                environ_for(chosen), self._folder.run_id, queue.kinds(), self._folder.path / "logs"
+            ),
             maxfail,
         )
 
@@ -117,7 +117,7 @@ class Session:
         Args:
             undecided: which questions failed, where that is not allowed.
         """
-        problems = []
+        problems: list[str] = []
         left: list[str] = []
         guard = "" if self._refused is None else str(self._refused)
         if self._refused is not None:
@@ -142,6 +142,7 @@ class Session:
                 )
                 if self._refused is not None:
                     code = self._refused.exit_code
+                code = self._settle(problems) or code
                 flaky = sum(one.flaky and one.verdict.is_bad for one in self._record.results.values())
                 self._driver.finish(
                     code,
@@ -151,11 +152,6 @@ class Session:
                     guard,
                     "" if undecided is None else str(undecided),
                 )
-            except RunFolderLostError as error:
-                code = error.exit_code
-                problems.append(str(error))
-                # It may be elsewhere; nobody will tell it that the run is over.
-                self._junit.update(math.inf)
             finally:
                 self._console.stop()
                 self._folder.close()
@@ -175,6 +171,43 @@ class Session:
             code = ExitCode.INTERNAL
         return int(code)
 
+    def _settle(self, problems: list[str]) -> ExitCode | None:
+        """See the folder's records to their end; what to exit with where it was in trouble."""
+        try:
+            self._folder.settle()
+        except RunFolderLostError as error:
+            problems.append(str(error))
+        else:
+            if not self._folder.trouble:
+                return None
+            problems.append(f"{self._folder.path}: {self._folder.trouble}\n  {self._folder.account()}")
+        return ExitCode.INTERNAL
+
+
+def remove_older(junit: Path) -> None:
+    """Remove the JUnit file of an earlier run: one that is refused now must not look like that one.
+
+    Raises:
+        RunFolderError: it cannot be removed, and so not be replaced either.
+    """
+    try:
+        with junit.open("rb") as file:
+            is_junit = b"<testsuites" in file.read(200)
+        if is_junit:
+            junit.unlink()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _unwritable(junit, error) from error
+
+
+def _unwritable(junit: Path, error: OSError) -> RunFolderError:
+    return RunFolderError(
+        f"the JUnit file cannot be written: {error.strerror or error}",
+        where=str(junit),
+        hint="Name a path that can be written with --junit PATH.",
+    )
+
 
 def _write_first(junit: JUnitWriter) -> None:
     """Write the file before anything runs: better refused now than missed after hours."""
@@ -182,11 +215,7 @@ def _write_first(junit: JUnitWriter) -> None:
         junit.path.parent.mkdir(parents=True, exist_ok=True)
         junit.finish()
     except OSError as error:
-        raise RunFolderError(
-            f"the JUnit file cannot be written: {error.strerror or error}",
-            where=str(junit.path),
-            hint="Name a path that can be written with --junit PATH.",
-        ) from error
+        raise _unwritable(junit.path, error) from error
 
 
 def _rerun(chosen: Rerun, settings: Settings, timeout: float | None) -> Rerun:

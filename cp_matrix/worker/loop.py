@@ -210,6 +210,10 @@ class Rank:
         returned = False
         started, clock, process = _time(), _perf_counter(), os.getpid()
         try:
+            if spec.debug_rank == rank:
+                from cp_matrix.worker import debugging
+
+                debugging.INTERRUPTS.taken = True
             value: object = self.suite(order.params, context)
             _refuse_unfinished(value)
             if self.communicator.device.type == "cuda":
@@ -225,6 +229,8 @@ class Rank:
         if os.getpid() != process:
             os._exit(0)  # a process that the case has forked: it must not go on as a second rank
         seconds, ended = _perf_counter() - clock, _monotonic()
+        if spec.debug_rank == rank:
+            debugging.after_case(error, mismatch=isinstance(error, ToleranceError))
         peak = isolation.peak_memory()
         self.log.flush()
         streams = self.log.attach()
@@ -385,15 +391,22 @@ def main(folder: str) -> None:
     box = Mailbox(Path(folder))
     spec = box.spec()
     rank = int(os.environ["RANK"])
-    log = RankLog(Path(spec.logs) / f"rank{rank}.log", f"{spec.logs_relative}/rank{rank}.log")
-    box.put_pid(rank)
+    output = None
+    if spec.debug_rank == rank:
+        from cp_matrix.worker.debugging import open_terminal
+
+        output = open_terminal(box)
+    log = RankLog(Path(spec.logs) / f"rank{rank}.log", f"{spec.logs_relative}/rank{rank}.log", output)
     place = Place()
     with box.stacks_path(rank).open("w") as stacks:
         dumps = StackDumps(stacks, log.descriptor)
+        # Whoever knows the process may ask for its stacks.
+        box.put_pid(rank)
         os.environ.update(spec.environment)
         if spec.isolation is Isolation.OFF:
             os.environ["CP_MATRIX_KEEP_STATE"] = "1"  # for suites that put things back by themselves
         _set_import_path(spec.import_path)
+        box.prepare_exit(rank)
         with told_exits(box, rank), no_terminal(rank, spec.debug_rank, lambda: place.case):
             _serve(box, spec, rank, log, dumps, place, inherited_torch)
         log.flush()
@@ -442,8 +455,15 @@ def _start(
     from cp_matrix.worker.joining import device_of, join
 
     device = device_of(spec, rank)
+    if spec.debug_rank is not None:
+        from cp_matrix.worker import debugging
+
+        debugging.prepare(debugged=spec.debug_rank == rank)
     suite = load_suite(spec.suite)
-    return join(box, spec, rank, device), suite, Ready(str(device), inherited_torch)
+    communicator = join(box, spec, rank, device)
+    if spec.debug_rank is not None:
+        debugging.INTERRUPTS.taken = False
+    return communicator, suite, Ready(str(device), inherited_torch)
 
 
 if __name__ == "__main__":

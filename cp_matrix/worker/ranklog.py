@@ -11,20 +11,30 @@ _HEAD = 256 * 1024
 
 
 class RankLog:
-    """The log of one rank: file descriptors 1 and 2, kept right whatever a case does to them."""
+    """The log of one rank: file descriptors 1 and 2, kept right whatever a case does to them.
 
-    def __init__(self, path: Path, shown: str) -> None:
+    Args:
+        shown: the path as records have it.
+        output: a descriptor that takes what is printed, instead of the log.
+    """
+
+    def __init__(self, path: Path, shown: str, output: int | None = None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.shown = shown
         self._path = path.absolute()
         self._file = self._opened()
         self._identity = os.fstat(self._file)
+        self._given = output
         self._streams: dict[int, Any] = {1: sys.__stdout__, 2: sys.__stderr__}
         self.attach()
 
     @property
     def descriptor(self) -> int:
         return self._file
+
+    @property
+    def _output(self) -> int:
+        return self._file if self._given is None else self._given
 
     def attach(self) -> list[str]:
         """Point the standard streams at the log again; streams that were closed are opened anew.
@@ -36,13 +46,13 @@ class RankLog:
         found = []
         for number, name in ((1, "stdout"), (2, "stderr")):
             stream, now = self._streams[number], getattr(sys, name, None)
-            if not _are_same(number, self._file):
+            if not _are_same(number, self._output):
                 found.append(f"file descriptor {number} was closed or led elsewhere")
             if not _writes_to(stream, number):
                 found.append(f"sys.{name} was closed")
             elif now is not stream:
                 found.append(f"sys.{name} was replaced")
-            os.dup2(self._file, number)
+            os.dup2(self._output, number)
             if not _writes_to(stream, number):
                 self._streams[number] = _open(number)
         sys.stdout = sys.__stdout__ = self._streams[1]  # type: ignore[misc]

@@ -10,13 +10,18 @@ import bdb
 import builtins
 import contextlib
 import os
+import pdb
 import shlex
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch.distributed as dist
+
+#: Files of the frames between a case and where it is refused.
+_DEBUGGERS = frozenset({__file__, bdb.__file__, pdb.__file__})
 
 
 class NoTerminalError(EOFError):
@@ -35,8 +40,8 @@ def no_terminal(rank: int, debug_rank: int | None, case: Callable[[], str]) -> I
     """Within it, this rank's input is empty, and debuggers and ``input()`` raise `NoTerminalError`.
 
     Args:
-        debug_rank: the rank that does have a terminal, where a person debugs one: nothing is changed on it,
-            and breakpoints on the others are passed by.
+        debug_rank: the rank that does have a terminal, where a person debugs one: nothing is changed on it
+            (`debugging` does), and breakpoints on the others are passed by.
         case: the id of the case that this rank is in, or empty.
     """
     if rank == debug_rank:
@@ -50,6 +55,11 @@ def no_terminal(rank: int, debug_rank: int | None, case: Callable[[], str]) -> I
     def refuse(what: str) -> None:
         if debug_rank is None:
             raise NoTerminalError(what, case(), rank)
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code.co_filename in _DEBUGGERS:
+            frame = frame.f_back
+        place = "" if frame is None else f" at {frame.f_code.co_filename}:{frame.f_lineno}"
+        print(f"{what} is passed by{place}: rank {debug_rank} has the terminal")
 
     def stop_here(debugger: Any, *args: Any, **kwargs: Any) -> None:
         # One that was given another stream, such as a socket, has somebody to talk to.
@@ -75,9 +85,8 @@ def no_terminal(rank: int, debug_rank: int | None, case: Callable[[], str]) -> I
             (bdb.Bdb, "set_trace", stop_here),
             (builtins, "input", ask),
             (sys, "breakpointhook", breakpoint_),
+            (dist, "breakpoint", stop_all),
         ]
-        if debug_rank is None:  # otherwise all ranks meet in it
-            places.append((dist, "breakpoint", stop_all))
         for place, name, other in places:
             replaced.callback(setattr, place, name, getattr(place, name))
             setattr(place, name, other)
