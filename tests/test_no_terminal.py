@@ -53,19 +53,17 @@ def test_the_ranks_beside_it_pass_breakpoints_by_and_say_so(capsys: pytest.Captu
     with no_terminal(0, 1, lambda: "t[a]"):
         breakpoint()
         pdb.Pdb().set_trace()
-        pdb.set_trace()
         dist.breakpoint()
     told = [line.partition(" is passed by at ") for line in capsys.readouterr().out.splitlines()]
     assert [what for what, _, _ in told] == [
         "breakpoint()",
-        "set_trace()",
         "set_trace()",
         "torch.distributed.breakpoint()",
     ]
     first = told[0][2].removesuffix(": rank 1 has the terminal")
     path, _, line = first.rpartition(":")
     assert [where for _, _, where in told] == [
-        f"{path}:{int(line) + n}: rank 1 has the terminal" for n in range(4)
+        f"{path}:{int(line) + n}: rank 1 has the terminal" for n in range(3)
     ]
     assert path == __file__
 
