@@ -54,5 +54,23 @@ def test_everything_is_as_before_afterwards() -> None:
     assert [getattr(owner, name) for owner, name in owners] == before
 
 
+def starts(communicator: Communicator) -> list[bool]:
+    """Whether this rank began late, collective by collective."""
+    tensor = torch.ones(4)
+    late_ones = []
+    with mock.patch.object(late, "_AT_ONCE", ()), mock.patch.object(late, "sleep") as sleep:
+        # Waiting is late as well; here it is of no interest.
+        with mock.patch.object(late, "_then_sleep", lambda function, always: function), late.communication():
+            for _ in range(4):
+                sleep.reset_mock()
+                dist.all_to_all_single(torch.empty(4), tensor, async_op=True).wait()
+                late_ones.append(sleep.called)
+    return late_ones
+
+
+def test_ranks_begin_late_in_turns(two: Ranks) -> None:
+    assert two.call(starts) == [[False, True, False, True], [True, False, True, False]]
+
+
 def test_a_cpu_is_not_made_to_sleep() -> None:
     late.sleep(torch.device("cpu"))
