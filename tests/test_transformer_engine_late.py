@@ -58,13 +58,16 @@ def starts(communicator: Communicator) -> list[bool]:
     """Whether this rank began late, collective by collective."""
     tensor = torch.ones(4)
     late_ones = []
-    with mock.patch.object(late, "_AT_ONCE", ()), mock.patch.object(late, "sleep") as sleep:
+    with (
+        mock.patch.object(late, "sleep") as sleep,
         # Waiting is late as well; here it is of no interest.
-        with mock.patch.object(late, "_then_sleep", lambda function, always: function), late.communication():
-            for _ in range(4):
-                sleep.reset_mock()
-                dist.all_to_all_single(torch.empty(4), tensor, async_op=True).wait()
-                late_ones.append(sleep.called)
+        mock.patch.object(late, "_then_sleep", lambda function, always: function),
+        late.communication(),
+    ):
+        for _ in range(4):
+            sleep.reset_mock()
+            dist.all_to_all_single(torch.empty(4), tensor, async_op=True).wait()
+            late_ones.append(sleep.called)
     return late_ones
 
 
