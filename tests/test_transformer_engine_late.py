@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 from unittest import mock
 
+import pytest
 import torch
 import torch.distributed as dist
 from worlds import Ranks
@@ -73,6 +74,19 @@ def starts(communicator: Communicator) -> list[bool]:
 
 def test_ranks_begin_late_in_turns(two: Ranks) -> None:
     assert two.call(starts) == [[False, True, False, True], [True, False, True, False]]
+
+
+@pytest.mark.parametrize("group", [(0, 1), (2, 3), (0, 2), (1, 3)])
+def test_of_two_that_share_a_group_one_is_late(group: tuple[int, int]) -> None:
+    late_ones = []
+    for rank in group:
+        with (
+            mock.patch.object(dist, "get_rank", return_value=rank),
+            mock.patch.object(late, "sleep") as sleep,
+        ):
+            late._in_turns(lambda: None, iter([0]))()
+        late_ones.append(sleep.called)
+    assert sorted(late_ones) == [False, True]
 
 
 def test_a_cpu_is_not_made_to_sleep() -> None:
