@@ -158,7 +158,7 @@ def test_the_table_tells_what_was_caught_by_what(tmp_path: Path) -> None:
     suite = tmp_path / "planted.py"
     suite.write_text(SUITE)
     with mock.patch.object(planted_faults, "FAULTS", faults):
-        record = planted_faults.run(matrix, ["--device", "cpu", "--jobs", "1"], suite)
+        record = planted_faults.run(matrix, ["--device", "cpu", "--jobs", "1"], tmp_path / "run", suite)
         found = planted_faults.outcomes(record, wanted)
     for name, (good, text) in wanted.items():
         assert found[name][0] is good, (name, found[name])
