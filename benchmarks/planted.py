@@ -242,7 +242,9 @@ def mutated(source: str, fault: Fault) -> CodeType:
     lines[where] = lines[where].replace(fault.line, fault.instead)
     node = _function("\n".join(lines), fault.function)
     node.decorator_list = []
-    whole = compile(ast.Module([node], []), f"<{fault.function} with a planted fault>", "exec")
+    whole = compile(
+        ast.Module([node], []), f"<{fault.function} with a planted fault>", "exec", dont_inherit=True
+    )
     code: CodeType = next(one for one in whole.co_consts if isinstance(one, CodeType))
     return code
 
