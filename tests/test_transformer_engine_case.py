@@ -48,7 +48,7 @@ def verified(
         mock.patch.object(case, "parallel_of", parallel_on_cpu),
         mock.patch.object(FakeParallel, "fault", fault),
         mock.patch.dict(FakeParallel.left, clear=True),
-        mock.patch.dict(os.environ, {"CP_MATRIX_STRICT": strict}),
+        mock.patch.dict(os.environ, {"STRICT_FLOAT32": strict}),
     ):
         team = team_of(params, context)
         case.verify(fake_library(), problem_of(params), scheme_of(params), team, context)

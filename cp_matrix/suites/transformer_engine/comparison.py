@@ -163,7 +163,7 @@ def compare_exactly(
     Results are small where many keys are averaged, and then no tolerance that holds for all of them tells
     a wrong one from a right one; this does.
     """
-    strict = os.environ.get("CP_MATRIX_STRICT") == "1"
+    strict = os.environ.get("STRICT_FLOAT32") == "1"
     problem, picked = share.problem, answer.picked
     for name, exact in answer.exact.items():
         if name in _WHOLE:
