@@ -1,262 +1,444 @@
-"""Faults to be planted in Transformer Engine's context parallelism, and a suite that runs cases with them.
+"""Transformer Engine's context parallelism with one mistake planted in it: the suite of `planted_faults.py`.
 
-See ``planted_faults.py``. A fault replaces one line of one function while a case runs; the installed files
-stay as they are. What replaces it calls ``planted``, which counts, so that a fault that was never reached is
-known.
+The library's module is executed once more with a part of its text replaced, and takes the place of the
+installed one for one case. No installed file is changed.
 """
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import importlib
-import inspect
+import sys
+import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import CodeType, FunctionType, ModuleType
+from pathlib import Path
 from typing import Any
 
+from cp_matrix.suites.transformer_engine import run_case
 from cp_matrix.worker.context import Context
 
-#: Imported before there are ranks, as the suite itself has it.
-PRELOAD = ("transformer_engine.pytorch",)
-
-#: The parts of the library's names that repeat.
 MODULE = "transformer_engine.pytorch.attention.dot_product_attention.context_parallel"
-_P2P, _GATHER, _A2A = "AttnFuncWithCPAndKVP2P", "AttnFuncWithCPAndKVAllGather", "AttnFuncWithCPAndQKVOA2A"
-_TRADE, _TRADE_SINK = "flash_attn_a2a_communicate", "flash_attn_a2a_communicate_softmax_offset"
-_CURRENT = "torch.cuda.current_stream()"
-
-#: Cases by what distinguishes them: test, scheme, layout, and row or which ranks form a group.
-P2P, P2P_BIAS, P2P_THD = "fused p2p sbhd cp_2_0", "fused p2p sbhd cp_3_4", "fused p2p thd cp_2_0"
-A2A, A2A_SINK, A2A_THD = "fused a2a sbhd cp_2_0", "fused a2a sbhd cp_4_2", "fused a2a thd cp_2_0"
-GATHER, GATHER_WINDOW = "fused all_gather sbhd cp_2_0", "fused all_gather sbhd cp_2_1"
-FLASH, FLASH_BOTH = "flash p2p sbhd cp_2_0", "flash a2a+p2p sbhd cp_2_0"
-GROUPS = "fused p2p bshd apart"
-FP8 = "fused fp8 a2a sbhd cp_2_0"
 
 
-class NotPlantedError(Exception):
-    """The library has no such line, or its function cannot be replaced."""
+class AnchorError(ValueError):
+    """The library's text is not the one that a mistake was made for."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """What is replaced: the first ``old`` behind the first ``behind``.
+
+    ``planted()`` in ``new`` counts how often it came to be executed.
+    """
+
+    old: str
+    new: str
+    behind: str = ""
+
+    def applied(self, text: str) -> str:
+        """Raises `AnchorError` where the text has no such place."""
+        start = text.find(self.behind)
+        at = -1 if start < 0 else text.find(self.old, start + len(self.behind))
+        if at < 0:
+            raise AnchorError(f"not found behind {self.behind.strip()!r}: {self.old.strip()!r}")
+        return text[:at] + self.new + text[at + len(self.old) :]
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One line of one function, and what stands there instead.
+    """A mistake, and the case that is to find it (of a shipped matrix).
 
     Attributes:
-        case: the cheapest case that exercises it.
-        function: its name in the module.
-        line: without indentation.
-        instead: calls ``planted``.
-        number: of several equal lines in the function, which one.
+        needs_strict: it is found only where results may be at most twice as far from float32 as one rank's.
     """
 
+    name: str
     case: str
-    function: str
-    line: str
-    instead: str
-    number: int = 1
+    edits: tuple[Edit, ...]
+    matrix: str = "transformer_engine"
+    needs_strict: bool = False
+
+    def applied(self, text: str) -> str:
+        for edit in self.edits:
+            text = edit.applied(text)
+        return text
 
 
-FAULTS: dict[str, Fault] = {
-    "nan_in_gradient_padding": Fault(
-        P2P_THD,
-        "_zero_thd_padding",
-        "tensor[padding_mask] = 0",
-        'tensor[planted(padding_mask)] = float("nan")',
+_FUSED = "fused_attention[True-None-False-False-False"
+_RING, _PACKED_RING = f"{_FUSED}-p2p-sbhd-cp_2_0-bf16]", f"{_FUSED}-p2p-thd-cp_2_0-bf16]"
+_BIASED = f"{_FUSED}-p2p-sbhd-cp_3_4-bf16]"
+_GATHERED, _WINDOWED = f"{_FUSED}-all_gather-sbhd-cp_2_0-bf16]", f"{_FUSED}-all_gather-sbhd-cp_2_1-bf16]"
+_TRADED, _PACKED_TRADED = f"{_FUSED}-a2a-sbhd-cp_2_0-bf16]", f"{_FUSED}-a2a-thd-cp_2_0-bf16]"
+_OFFSET = f"{_FUSED}-a2a-sbhd-cp_4_3-bf16]"
+_RING_OF_FOUR = f"{_FUSED}-a2a+p2p-sbhd-cp_2_0-bf16]"
+_FLASH_RING = "flash_attention[False-p2p-sbhd-cp_2_0-bf16]"
+_FLASH_RING_OF_FOUR = "flash_attention[False-a2a+p2p-sbhd-cp_2_0-bf16]"
+
+_FORWARD = "class AttnFuncWithCPAndKVP2P"
+_BACKWARD = "send_recv_reqs = []\n        for i in range(cp_size):"
+_GATHER = "class AttnFuncWithCPAndKVAllGather"
+_TRADE = "def flash_attn_a2a_communicate("
+_MERGED = "max_scale + torch.log1p(torch.exp(min_scale - max_scale))"
+
+FAULTS = (
+    Fault(
+        "NaN in the gradient's padding",
+        _PACKED_RING,
+        (
+            Edit(
+                "            _zero_thd_padding((dq,), cu_seqlens_q_per_step[0], cu_seqlens_q_padded)\n",
+                "            planted()\n"
+                "            behind = dpa_utils.get_thd_padding_mask(\n"
+                "                dq.shape[0], cu_seqlens_q_per_step[0], cu_seqlens_q_padded)\n"
+                "            dq[behind] = float('nan')\n",
+            ),
+        ),
     ),
-    "number_in_gradient_padding": Fault(
-        P2P_THD, "_zero_thd_padding", "tensor[padding_mask] = 0", "tensor[planted(padding_mask)] = 1e-3"
+    Fault(
+        "last all-to-all not waited for",
+        _TRADED,
+        (
+            Edit(
+                "    torch.cuda.current_stream().wait_stream(cp_stream)\n    return a2a_outputs[0]",
+                "    if a2a_input_names == ['dq', 'dk', 'dv']:\n        planted()\n"
+                "    else:\n        torch.cuda.current_stream().wait_stream(cp_stream)\n"
+                "    return a2a_outputs[0]",
+                _TRADE,
+            ),
+        ),
     ),
-    "last_all_to_all_not_awaited": Fault(
-        A2A,
-        _TRADE,
-        f"{_CURRENT}.wait_stream(cp_stream)",
-        f'planted() if "dq" in a2a_input_names else {_CURRENT}.wait_stream(cp_stream)',
+    Fault(
+        "second stream starts before the gather",
+        _GATHERED,
+        (
+            Edit(
+                "            cp_stream.wait_stream(torch.cuda.current_stream())\n",
+                "            planted()\n",
+                "# preserve overlap with output initialization below.",
+            ),
+        ),
     ),
-    "first_all_to_all_not_awaited": Fault(A2A, _TRADE, "a2a_reqs[i - 2].wait()", "planted()"),
-    "stream_before_its_gather": Fault(
-        GATHER, f"{_GATHER}.forward", f"cp_stream.wait_stream({_CURRENT})", "planted()"
+    Fault(
+        "log-sum-exps merged to a wrong base",
+        _BIASED,
+        (
+            Edit(
+                _MERGED,
+                "(planted(), max_scale + torch.log1p(torch.exp(min_scale - max_scale)) / 0.6931)[1]",
+                "def flash_attn_fwd_softmax_lse_correction(",
+            ),
+        ),
     ),
-    "stream_before_its_gather_backward": Fault(
-        GATHER, f"{_GATHER}.backward", f"ctx.cp_stream.wait_stream({_CURRENT})", "planted()"
+    Fault(
+        "a step of dq dropped, with a bias",
+        _BIASED,
+        (
+            Edit(
+                "                if i == 0:\n                    dq.copy_(dq_)\n"
+                "                else:\n                    dq.add_(dq_)\n",
+                "                if i == 0:\n                    dq.copy_(dq_)\n"
+                "                else:\n                    planted()\n",
+                _BACKWARD,
+            ),
+        ),
     ),
-    "ring_not_awaited": Fault(FLASH, f"{_P2P}.forward", "req.wait()", "planted()"),
-    "gradients_in_ring_not_awaited": Fault(P2P, f"{_P2P}.backward", "req.wait()", "planted()", 2),
-    "merging_stream_not_awaited": Fault(
-        FLASH, f"{_P2P}.forward", f"{_CURRENT}.wait_stream(flash_attn_streams[1])", "planted()"
+    Fault(
+        "a step of dk dropped",
+        _RING,
+        (
+            Edit(
+                "                    else:\n                        dk.add_(dk_)\n",
+                "                    else:\n                        planted()\n",
+                _BACKWARD,
+            ),
+        ),
     ),
-    "merge_of_lse_with_base_2": Fault(
-        P2P_BIAS,
-        "flash_attn_fwd_softmax_lse_correction",
-        "new_scale = max_scale + torch.log1p(torch.exp(min_scale - max_scale))",
-        "new_scale = planted(max_scale) + torch.log2(1 + torch.exp(min_scale - max_scale))",
+    Fault(
+        "dbias put one block off",
+        _BIASED,
+        (
+            Edit(
+                "idx = (rank + i + 1) % cp_size",
+                "idx = (planted(), rank + i)[1] % cp_size",
+                "# dbias correction",
+            ),
+        ),
     ),
-    "dq_step_dropped_with_bias": Fault(P2P_BIAS, f"{_P2P}.backward", "dq.add_(dq_)", "planted()", 2),
-    "dq_step_dropped": Fault(P2P, f"{_P2P}.backward", "dq.add_(dq_)", "planted()"),
-    "dbias_of_another_step": Fault(
-        P2P_BIAS,
-        f"{_P2P}.backward",
-        "attn_dbias[..., idx, :].copy_(dbias_[..., 0, :])",
-        "attn_dbias[..., planted(idx + 1) % cp_size, :].copy_(dbias_[..., 0, :])",
+    Fault(
+        "a block of the ring used twice",
+        _RING,
+        (
+            Edit(
+                "kv_inputs[i % 2] = p2p_comm_buffers[i % 2]",
+                "kv_inputs[i % 2] = (planted(), p2p_comm_buffers[0])[1]",
+                _FORWARD,
+            ),
+        ),
     ),
-    "causal_mask_in_a_step_without": Fault(
-        FLASH,
-        "cp_p2p_fwd_flash_attn",
-        "max_seqlen_kv_ = max_seqlen_kv // 2",
-        "max_seqlen_kv_, causal_ = max_seqlen_kv // 2, planted(True)",
+    Fault(
+        "running result not rescaled",
+        _RING_OF_FOUR,
+        (Edit("    out.mul_(scale_old)\n", "    planted()\n"),),
     ),
-    "window_one_key_too_narrow": Fault(
-        GATHER_WINDOW,
-        "get_kv_seq_info_after_all_gather",
-        "window_size_left = window_size[0] + seq_end_idx - local_chunk_end_idx",
-        "window_size_left = window_size[0] + seq_end_idx - local_chunk_end_idx - planted(1)",
+    Fault(
+        "wrong half of the mask at one step",
+        _RING,
+        (Edit("elif i <= rank:", "elif (planted(), i < rank)[1]:", _FORWARD),),
     ),
-    "k_and_v_swapped_in_ring": Fault(
-        FLASH,
-        f"{_P2P}.forward",
-        "v_part = kv_inputs[i % 2][k_numel:].view(*v_shape)",
-        "v_part = planted(kv_inputs[i % 2])[k_numel:].view(*v_shape);"
-        " k_part, v_part = (v_part, k_part) if i else (k_part, v_part)",
+    Fault(
+        "ring's receive not waited for",
+        _RING,
+        (
+            Edit(
+                "                        req.wait()\n",
+                "                        planted()\n",
+                "# wait until KV is received\n                    for req in send_recv_reqs[(i + 1) % 2]:\n",
+            ),
+        ),
     ),
-    "scale_squared": Fault(
-        P2P_THD,
-        "cp_p2p_fwd_fused_attn",
-        "attn_scale=softmax_scale,",
-        "attn_scale=planted(softmax_scale) ** 2,",
+    Fault(
+        "second stream of the ring not waited for",
+        _RING,
+        (
+            Edit(
+                "        torch.cuda.current_stream().wait_stream(flash_attn_streams[1])\n",
+                "        planted()\n",
+                _FORWARD,
+            ),
+        ),
     ),
-    "other_half_of_packed_keys": Fault(
-        P2P_THD,
-        "cp_p2p_fwd_prepare_qkv",
-        "k_part = tex.thd_read_half_tensor(k_part, cu_seqlens_kv_padded, 0)",
-        "k_part = tex.thd_read_half_tensor(k_part, cu_seqlens_kv_padded, planted(1))",
+    Fault(
+        "gathered values in the order of ranks",
+        _GATHERED,
+        (
+            Edit(
+                "            v_ag = torch.index_select(v_ag, dim=0, index=chunk_ids_for_kv_ag)\n",
+                "            planted()\n",
+                _GATHER,
+            ),
+        ),
     ),
-    "packed_tokens_to_wrong_ranks": Fault(
-        A2A_THD, _TRADE, "x = thd_sequence_order_to_cp_rank_order(x, cu_seqlens_padded, cp_size)", "planted()"
+    Fault(
+        "window one key too narrow after the gather",
+        _WINDOWED,
+        (
+            Edit(
+                "window_size_left = window_size[0] + seq_end_idx - local_chunk_end_idx",
+                "window_size_left = (planted(), window_size[0] + seq_end_idx - local_chunk_end_idx - 1)[1]",
+                "def get_kv_seq_info_after_all_gather(",
+            ),
+        ),
+        needs_strict=True,
     ),
-    "offset_of_other_heads": Fault(
-        A2A_SINK,
-        _TRADE_SINK,
-        "output = torch.index_select(tensor, dim=h_dim, index=chunk_ids[rank])",
-        "output = torch.index_select(tensor, dim=h_dim, index=chunk_ids[planted(0)])",
+    Fault(
+        "heads traded to the wrong ranks",
+        _TRADED,
+        (
+            Edit(
+                "a2a_inputs[i] = x.movedim(head_dim, 0).contiguous()",
+                "a2a_inputs[i] = (planted(), x.movedim(head_dim, 0).roll(1, 0).contiguous())[1]",
+                _TRADE,
+            ),
+        ),
     ),
-    "gradient_of_offset_not_awaited": Fault(
-        A2A_SINK, _TRADE_SINK, f"{_CURRENT}.wait_stream(cp_stream)", "planted()"
+    Fault(
+        "packed tokens left in the order of ranks",
+        _PACKED_TRADED,
+        (
+            Edit(
+                "x = thd_sequence_order_to_cp_rank_order(x, cu_seqlens_padded, cp_size)",
+                "planted()",
+                _TRADE,
+            ),
+        ),
     ),
-    "lse_of_the_first_half": Fault(
-        P2P,
-        f"{_P2P}.backward",
-        "softmax_lse_ = softmax_lse_[..., 1, :].contiguous()",
-        "softmax_lse_ = softmax_lse_[..., planted(0), :].contiguous()",
+    Fault(
+        "softmax offsets of another rank",
+        _OFFSET,
+        (
+            Edit(
+                "index=chunk_ids[rank])",
+                "index=(planted(), chunk_ids[cp_size - 1 - rank])[1])",
+                "def flash_attn_a2a_communicate_softmax_offset(",
+            ),
+        ),
     ),
-    "gathered_gradients_out_of_order": Fault(
-        GATHER,
-        f"{_GATHER}.backward",
-        "chunk_ids_for_kv_ag = get_seq_chunk_ids_for_reordering_after_attn(cp_size, dk.device)",
-        "chunk_ids_for_kv_ag = get_seq_chunk_ids_for_reordering_before_attn(cp_size, planted(dk.device))",
+    Fault(
+        "half of dq copied where it is to be added",
+        _PACKED_RING,
+        (
+            Edit(
+                'tex.thd_grad_correction(dq, dq_, cu_seqlens_q_padded, "copy", "add")',
+                '(planted(), tex.thd_grad_correction(dq, dq_, cu_seqlens_q_padded, "copy", "copy"))',
+                _BACKWARD,
+            ),
+        ),
     ),
-    "chunks_out_of_order_in_both": Fault(
-        FLASH_BOTH,
-        f"{_P2P}.forward",
-        "chunk_ids_for_a2a = get_seq_chunk_ids_for_reordering_before_attn(cp_size_a2a, q.device)",
-        "chunk_ids_for_a2a = get_seq_chunk_ids_for_reordering_after_attn(cp_size_a2a, planted(q.device))",
+    Fault(
+        "a rank of the group taken for one of the world",
+        "fused_attention_in_groups[apart-p2p-bshd-causal]",
+        (
+            Edit(
+                "send_dst = cp_global_ranks[(rank + 1) % cp_size * cp_size_a2a + rank_a2a]",
+                "send_dst = (planted(), (rank + 1) % cp_size)[1]",
+                _FORWARD,
+            ),
+        ),
+        matrix="transformer_engine_groups",
     ),
-    "rank_of_the_group_for_one_of_the_world": Fault(
-        GROUPS,
-        f"{_P2P}.forward",
-        "send_dst = cp_global_ranks[(rank + 1) % cp_size * cp_size_a2a + rank_a2a]",
-        "send_dst = planted(rank + 1) % cp_size",
+    Fault(
+        "a small number in the gradient's padding",
+        _PACKED_RING,
+        (Edit("tensor[padding_mask] = 0", "planted(); tensor[padding_mask] = 1e-3"),),
     ),
-    "fp8_scales_not_exchanged": Fault(
-        FP8,
-        f"{_A2A}.forward",
-        "q_fp8, k_fp8, v_fp8, qkv_layout, _ = combine_and_quantize(",
-        "QKV_quantizer.with_amax_reduction = bool(planted(0));"
-        " q_fp8, k_fp8, v_fp8, qkv_layout, _ = combine_and_quantize(",
+    Fault(
+        "first all-to-all not waited for",
+        _TRADED,
+        (Edit("a2a_reqs[i - 2].wait()", "planted()", _TRADE),),
     ),
-}
+    Fault(
+        "second stream of backward starts before the gather",
+        _GATHERED,
+        (Edit("ctx.cp_stream.wait_stream(torch.cuda.current_stream())", "planted()", _GATHER),),
+    ),
+    Fault(
+        "gradients in the ring not waited for",
+        _RING,
+        (Edit("req.wait()", "planted()", "# wait until dKV is received"),),
+    ),
+    Fault(
+        "gradient of offsets not waited for",
+        _OFFSET,
+        (
+            Edit(
+                "torch.cuda.current_stream().wait_stream(cp_stream)",
+                "planted()",
+                "def flash_attn_a2a_communicate_softmax_offset(",
+            ),
+        ),
+    ),
+    Fault(
+        "a step of dq dropped",
+        _RING,
+        (Edit("dq.add_(dq_)", "planted()", _BACKWARD),),
+    ),
+    Fault(
+        "keys and values exchanged in the ring",
+        _FLASH_RING,
+        (
+            Edit(
+                "v_part = kv_inputs[i % 2][k_numel:].view(*v_shape)",
+                "v_part = kv_inputs[i % 2][k_numel:].view(*v_shape)\n"
+                "                    if i:\n"
+                "                        planted()\n"
+                "                        k_part, v_part = v_part, k_part",
+                _FORWARD,
+            ),
+        ),
+    ),
+    Fault(
+        "a causal mask where all is seen, flash-attn",
+        _FLASH_RING,
+        (
+            Edit(
+                "max_seqlen_kv_ = max_seqlen_kv // 2",
+                "max_seqlen_kv_, causal_ = max_seqlen_kv // 2, (planted(), True)[1]",
+                "def cp_p2p_fwd_flash_attn(",
+            ),
+        ),
+    ),
+    Fault(
+        "the scale squared",
+        _PACKED_RING,
+        (
+            Edit(
+                "attn_scale=softmax_scale,",
+                "attn_scale=(planted(), softmax_scale**2)[1],",
+                "def cp_p2p_fwd_fused_attn(",
+            ),
+        ),
+    ),
+    Fault(
+        "the other half of packed keys",
+        _PACKED_RING,
+        (
+            Edit(
+                "k_part = tex.thd_read_half_tensor(k_part, cu_seqlens_kv_padded, 0)",
+                "planted(); k_part = tex.thd_read_half_tensor(k_part, cu_seqlens_kv_padded, 1)",
+                "def cp_p2p_fwd_prepare_qkv(",
+            ),
+        ),
+    ),
+    Fault(
+        "log-sum-exp of the first half in backward",
+        _RING,
+        (
+            Edit(
+                "softmax_lse_ = softmax_lse_[..., 1, :].contiguous()",
+                "planted(); softmax_lse_ = softmax_lse_[..., 0, :].contiguous()",
+            ),
+        ),
+    ),
+    Fault(
+        "gathered gradients in another order",
+        _GATHERED,
+        (
+            Edit(
+                "get_seq_chunk_ids_for_reordering_after_attn(cp_size, dk.device)",
+                "(planted(), get_seq_chunk_ids_for_reordering_before_attn(cp_size, dk.device))[1]",
+                _GATHER,
+            ),
+        ),
+    ),
+    Fault(
+        "chunks in another order before the ring",
+        _FLASH_RING_OF_FOUR,
+        (
+            Edit(
+                "get_seq_chunk_ids_for_reordering_before_attn(cp_size_a2a, q.device)",
+                "(planted(), get_seq_chunk_ids_for_reordering_after_attn(cp_size_a2a, q.device))[1]",
+                _FORWARD,
+            ),
+        ),
+    ),
+)
 
 
-def run_case(params: Mapping[str, Any], context: Context) -> None:
-    """A case of Transformer Engine's suite while ``fault`` is planted, or without any for ``none``."""
-    from cp_matrix.suites.transformer_engine import run_case as run
-
-    fault = FAULTS.get(params["fault"])
+def run(params: Mapping[str, Any], context: Context) -> None:
+    """The case that ``params`` describe, with the mistake that ``fault`` names, or with none."""
+    given = {name: value for name, value in params.items() if value is not None}
+    fault = next((one for one in FAULTS if one.name == given.get("fault")), None)
     if fault is None:
-        run(params, context)
+        run_case(given, context)
         return
-    with planted(importlib.import_module(MODULE), fault) as reached:
+    with _planted(fault) as hits:
         try:
-            run(params, context)
+            run_case(given, context)
         finally:
-            context.record("planted", len(reached))
+            context.record("planted", len(hits))
 
 
 @contextlib.contextmanager
-def planted(module: ModuleType, fault: Fault) -> Iterator[list[None]]:
-    """Plant a fault in an imported module; gives a list that grows each time it is reached.
-
-    Raises:
-        NotPlantedError: see `mutated`; or the function is not one of Python, or has variables of another's.
-    """
-    reached: list[None] = []
-
-    def count(value: Any = None) -> Any:
-        reached.append(None)
-        return value
-
-    function: Any = module
-    for name in fault.function.split("."):
-        function = getattr(function, name, None)
-    # Under torch.compile a wrapper; what it wraps is compiled from its code on its first call.
-    function = inspect.unwrap(function) if callable(function) else function
-    if not isinstance(function, FunctionType) or function.__closure__:
-        raise NotPlantedError(f"{fault.function} cannot be replaced")
-    before = function.__code__
-    function.__code__ = mutated(inspect.getsource(module), fault)
-    vars(module)["planted"] = count
-    try:
-        yield reached
-    finally:
-        function.__code__ = before
-        del vars(module)["planted"]
-
-
-def mutated(source: str, fault: Fault) -> CodeType:
-    """The code of a fault's function with its line replaced.
-
-    Args:
-        source: of the whole module.
-
-    Raises:
-        NotPlantedError: there is no such function, or no such line in it.
-    """
-    lines = source.splitlines()
-    node = _function(source, fault.function)
-    inside = range(node.lineno - 1, node.end_lineno or node.lineno)
-    here = [number for number in inside if lines[number].strip() == fault.line]
-    if len(here) < fault.number:
-        raise NotPlantedError(f"{fault.function} has {len(here)} lines {fault.line!r}, not {fault.number}")
-    where = here[fault.number - 1]
-    lines[where] = lines[where].replace(fault.line, fault.instead)
-    node = _function("\n".join(lines), fault.function)
-    node.decorator_list = []
-    whole = compile(
-        ast.Module([node], []), f"<{fault.function} with a planted fault>", "exec", dont_inherit=True
+def _planted(fault: Fault) -> Iterator[list[None]]:
+    """The library with a mistake; what is yielded grows with each time that it is made."""
+    installed = importlib.import_module(MODULE)
+    path = Path(str(installed.__file__))
+    hits: list[None] = []
+    changed = types.ModuleType(MODULE)
+    changed.__dict__.update(
+        __file__=str(path), __package__=installed.__package__, planted=lambda: hits.append(None)
     )
-    code: CodeType = next(one for one in whole.co_consts if isinstance(one, CodeType))
-    return code
-
-
-def _function(source: str, name: str) -> ast.FunctionDef:
-    node: ast.AST = ast.parse(source)
-    for part in name.split("."):
-        body = getattr(node, "body", [])
-        named = [one for one in body if isinstance(one, ast.FunctionDef | ast.ClassDef) and one.name == part]
-        if not named:
-            raise NotPlantedError(f"there is no {name}")
-        node = named[0]
-    if not isinstance(node, ast.FunctionDef):
-        raise NotPlantedError(f"{name} is no function")
-    return node
+    exec(compile(fault.applied(path.read_text()), str(path), "exec"), changed.__dict__)
+    undo = []
+    for module in [one for name, one in sys.modules.items() if name.startswith("transformer_engine")]:
+        for name, value in list(vars(module).items()):
+            own = callable(value) and getattr(value, "__module__", "") == MODULE
+            if own and vars(installed).get(name) is value and name in vars(changed):
+                undo.append((module, name, value))
+                setattr(module, name, vars(changed)[name])
+    try:
+        yield hits
+    finally:
+        for module, name, value in undo:
+            setattr(module, name, value)

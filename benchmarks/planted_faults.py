@@ -1,212 +1,175 @@
-"""Which faults planted in Transformer Engine's context parallelism its suite finds: a table.
+"""Mistakes planted in Transformer Engine's context parallelism, and which of them its suite finds.
 
-    python benchmarks/planted_faults.py [FAULT ...] [--check] [--out DIR] [-- OPTIONS OF cp-matrix run]
+    python benchmarks/planted_faults.py [-k WORD]
 
-Needs what the suite needs: GPUs (several ranks may share one), the library and flash-attn. Each case is also
-run without a fault; a fault counts as caught where that passes and the case with the fault does not. Exit
-status 1 unless all are caught that can be run here. ``--check`` tells only whether the installed library has
-the lines that are replaced.
+Each mistake (`planted.py`) meets one essential case, through the real command and without torch.compile; the
+same cases without a mistake are there to pass. All is run with what variant ``strict`` compares as well; its
+comparisons have names of their own. The exit code is 1 unless every mistake was made and found, and nothing
+else was.
+Needs a GPU, Transformer Engine 2.20, and room for four ranks.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import json
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
-from planted import FAULTS, GROUPS, MODULE, NotPlantedError, mutated
+from planted import FAULTS, AnchorError, Fault
+from rich.console import Console
+from rich.table import Table
 
-from cp_matrix.matrix import find
-from cp_matrix.matrix.case import Case
 from cp_matrix.matrix.load import load
 from cp_matrix.plan.plan import make_plan
-from cp_matrix.record import reading
-from cp_matrix.record.fold import RunRecord
-from cp_matrix.record.results import Verdict
+from cp_matrix.record.results import CaseResult, Verdict
+from cp_matrix.report.phrases import headline
 
-#: The axes that a case of ours does not name.
-DEFAULTS: Mapping[str, Any] = {
-    "pad_between_seqs": False, "f16_O": True, "scaling_mode": None, "fp8_dpa": False, "fp8_mha": False,
-    "fp8_bwd": False, "dtype": "bf16",
-}  # fmt: skip
-FP8: Mapping[str, Any] = {"dtype": "fp8", "scaling_mode": "current", "fp8_dpa": True, "fp8_bwd": True}
-#: Without torch.compile, and also with what only ``--variant strict`` fails.
+ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = {"NVTE_TORCH_COMPILE": "0", "STRICT_FLOAT32": "1"}
-SUITE = Path(__file__).with_name("planted.py")
-NOT_RUN = "not run"
-#: What such comparisons are called.
+#: How the names of what only ``strict`` compares begin.
 STRICT = "strict "
-RULES = [
-    {"id": "no_gpu", "if": "compute_capability is None", "reason": "There is no GPU"},
-    {
-        "id": "no_fp8",
-        "if": "dtype == 'fp8' and compute_capability < (10, 0)",
-        "reason": "No FP8 attention below compute capability 10.0, here {compute_capability}",
-    },
-]
-WIDTH = 110
 
 
-def cases() -> dict[str, Case]:
-    """The essential cases of the shipped matrices by the names that faults use."""
-    shipped = find.shipped()
-    matrices = [load(shipped[name]) for name in ("transformer_engine", "transformer_engine_groups")]
-    labelled = {
-        _label(planned.case): planned.case for planned in make_plan(matrices, {}, essential=True).cases
+def written(faults: Sequence[Fault], folder: Path) -> dict[str, str]:
+    """Write the matrix of these mistakes beside its suite; what each row is called, by its id."""
+    needed = {(one.matrix, one.case) for one in faults}
+    found: dict[tuple[str, str], tuple[dict[str, Any], int]] = {}
+    for name in {matrix for matrix, _ in needed}:
+        plan = make_plan([load(ROOT / "matrices" / f"{name}.yaml")], {"max_world_size": 8}, essential=False)
+        found |= {
+            (name, one.case.id): (dict(one.case.params), one.case.world_size)
+            for one in plan.cases
+            if (name, one.case.id) in needed
+        }
+    rows = [(case, "") for case in sorted(needed)] + [((one.matrix, one.case), one.name) for one in faults]
+    names = sorted({name for params, _ in found.values() for name in params})
+    table = {}
+    for number, (case, fault) in enumerate(rows):
+        params, ranks = found[case]
+        fields = {name: _plain(params.get(name)) for name in names if name != "model"}
+        table[f"row_{number}"] = {**fields, "fault": fault or "none", "world_size": ranks}
+    matrix = {
+        "suite": "planted:run",
+        "tables": {"row": table},
+        "tests": {"planted": {"timeout": 60, "axes": {"row": "all"}}},
     }
-    labelled.pop("", None)
-    return labelled
+    (folder / "planted.yaml").write_text(yaml.safe_dump(matrix, sort_keys=False))
+    shutil.copy(Path(__file__).with_name("planted.py"), folder)
+    labels = [fault or f"none ({case[1]})" for case, fault in rows]
+    return {f"planted[row_{number}]": label for number, label in enumerate(labels)}
 
 
-def _label(case: Case) -> str:
-    special = FP8 if case.params["dtype"] == "fp8" else {}
-    if any(case.axes[axis] != value for axis, value in {**DEFAULTS, **special}.items() if axis in case.axes):
-        return ""
-    words = [case.test.partition("_")[0], "fp8" if special else ""]
-    last = "cp_ranks" if "cp_ranks" in case.axes else "model"
-    words += [str(case.axes[axis]) for axis in ("cp_comm_type", "qkv_format", last)]
-    return " ".join(word for word in words if word)
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
 
 
-def matrix_of(faults: Sequence[str]) -> dict[str, Any]:
-    """A matrix of these faults' cases, and of each case without a fault before them."""
-    known = cases()
-    rows: dict[str, dict[str, dict[str, Any]]] = {}
-    for label in dict.fromkeys(FAULTS[fault].case for fault in faults):
-        case = known[label]
-        table = rows.setdefault("groups" if label == GROUPS else case.test, {})
-        right = f"right_{len([name for one in rows.values() for name in one if name.startswith('right_')])}"
-        for name in (right, *(fault for fault in faults if FAULTS[fault].case == label)):
-            named = {"fault": name if name in FAULTS else "none", "ranks": case.world_size}
-            table[name] = dict(case.params) | named | {"case": label}
-    return {
-        "suite": "planted:run_case",
-        "tables": rows,
-        "tests": {
-            name: {
-                "axes": {"row": {"table": name}},
-                "world_size": "ranks",
-                "timeout": 60,
-                "environment": ENVIRONMENT,
-                "skip": RULES,
-            }
-            for name in rows
-        },
-    }
-
-
-def run(matrix: Mapping[str, Any], options: Sequence[str], folder: Path, suite: Path = SUITE) -> RunRecord:
-    """What ``cp-matrix run`` finds; matrix, suite and reports are in the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    shutil.copy(suite, folder)
-    (folder / "faults.yaml").write_text(yaml.safe_dump(matrix, sort_keys=False))
-    given = ["--out", str(folder), "--confirm", "0", "--retries", "0", "--plain", *options]
-    command = [sys.executable, "-m", "cp_matrix", "run", str(folder / "faults.yaml"), *given]
-    before = set(folder.glob("*/plan.json"))
-    code = subprocess.run(command, check=False, stdout=sys.stderr).returncode
-    made = set(folder.glob("*/plan.json")) - before
-    if not made:
-        raise SystemExit(f"cp-matrix run recorded nothing, exit status {code}: {' '.join(command)}")
-    return reading.load(reading.resolve("latest", folder))
-
-
-def outcomes(record: RunRecord, faults: Iterable[str]) -> dict[str, tuple[bool, str]]:
-    """Of each fault whether it is in order, and how it was caught or what stands against that."""
-    of_case = {
-        (planned.case.params["case"], planned.case.params["fault"]): planned for planned in record.plan.cases
-    }
-    found = {}
-    for fault in faults:
-        label = FAULTS[fault].case
-        planned = of_case[label, fault]
-        if planned.skip is not None:
-            found[fault] = planned.skip.rule == "no_fp8", f"{NOT_RUN}: {planned.skip.reason}"
-            continue
-        right = record.results.get(of_case[label, "none"].case.id)
-        if right is None or right.verdict is not Verdict.PASSED:
-            found[fault] = False, f"without it the case does not pass: {right.reason if right else 'not run'}"
-            continue
-        found[fault] = _outcome(record, planned.case.id)
-    return found
-
-
-def _outcome(record: RunRecord, case: str) -> tuple[bool, str]:
-    result = record.results.get(case)
-    attempts = record.attempts.get(case, [])
-    if result is None or not attempts:
-        return False, f"no result: {result.reason if result else 'not run'}"
-    ranks = attempts[-1].ranks
-    errors = {rank.error.type: rank.error.message for rank in ranks if rank.error is not None}
-    if NotPlantedError.__name__ in errors:
-        return False, f"not applied: {errors[NotPlantedError.__name__]}"
-    reached = sum(float(rank.values.get("planted", 0)) for rank in ranks)
-    if ranks and not reached:
-        return False, "not applied: its line was not reached"
-    if result.verdict is Verdict.PASSED:
-        return False, "NOT CAUGHT"
-    outside = list(dict.fromkeys(metric.name for rank in ranks for metric in rank.metrics if not metric.ok))
-    usual = [name for name in outside if not name.startswith(STRICT)]
-    if usual:
-        return True, ", ".join(usual)
-    if outside:
-        return True, f"only --variant strict: {', '.join(outside)}"
-    return True, f"{result.verdict.value}: {' '.join(result.reason.split())}"
-
-
-def check(faults: Iterable[str]) -> dict[str, tuple[bool, str]]:
-    """Whether the installed library has the lines."""
-    spec = importlib.util.find_spec(MODULE.partition(".")[0])
-    if spec is None or spec.origin is None:
-        raise SystemExit("transformer_engine is not installed")
-    source = Path(spec.origin).parent.joinpath(*MODULE.split(".")[1:]).with_suffix(".py").read_text()
-    found = {}
-    for fault in faults:
-        try:
-            mutated(source, FAULTS[fault])
-        except NotPlantedError as error:
-            found[fault] = False, str(error)
-        else:
-            found[fault] = True, "can be planted"
-    return found
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+def carried_out(folder: Path) -> dict[str, CaseResult]:
+    """Run the matrix; the results by case id."""
+    command = [sys.executable, "-m", "cp_matrix", "run", "planted.yaml", "--batch-size", "all"]
+    command += ["--confirm", "0", "--retries", "0", "--out", "reports", "--plain"]
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, **ENVIRONMENT, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
     )
-    parser.add_argument("faults", nargs="*", metavar="FAULT", help=f"default: all of {', '.join(FAULTS)}")
-    parser.add_argument("--check", action="store_true", help="only whether the library has the lines")
-    parser.add_argument("--out", type=Path, help="keep the reports in this folder")
-    words = sys.argv[1:]
-    split = words.index("--") if "--" in words else len(words)
-    chosen = parser.parse_args(words[:split])
-    if unknown := [name for name in chosen.faults if name not in FAULTS]:
-        parser.error(f"no fault {unknown[0]!r}")
-    faults = chosen.faults or list(FAULTS)
-    began = time.monotonic()
-    if chosen.check:
-        found = check(faults)
-    else:
-        with tempfile.TemporaryDirectory() as scratch:
-            folder = (chosen.out or Path(scratch)).resolve()
-            found = outcomes(run(matrix_of(faults), words[split + 1 :], folder), faults)
-    for fault, (_, text) in found.items():
-        print(f"{fault:38} {FAULTS[fault].case:27} {text}"[:WIDTH])
-    good = [text for fine, text in found.values() if fine]
-    aside = sum(text.startswith(NOT_RUN) for text in good)
-    done = "can be planted" if chosen.check else "caught"
-    seconds = time.monotonic() - began
-    print(f"{len(good) - aside} of {len(found) - aside} {done}, {aside} not run here, {seconds:.0f} s")
-    sys.exit(len(good) < len(found))
+    if done.returncode not in (0, 1):
+        raise SystemExit(done.stdout)
+    print(done.stdout.splitlines()[-1])
+    paths = (folder / "reports" / "latest" / "results").glob("*.json")
+    results = [msgspec.json.decode(path.read_bytes(), type=CaseResult) for path in paths]
+    return {one.case: one for one in results}
+
+
+def made(result: CaseResult) -> int:
+    """How often the mistake was made, on the rank that made it most."""
+    ranks = [one for attempt in result.attempts[:1] for one in attempt.ranks]
+    counts = [one.values.get("planted", 0) for one in ranks]
+    return max((int(count) for count in counts if isinstance(count, (int, float))), default=0)
+
+
+def not_made(result: CaseResult) -> str:
+    """Why nothing that became of the case says anything of its mistake; empty where it was made."""
+    ranks = [one for attempt in result.attempts[:1] for one in attempt.ranks]
+    for one in ranks:
+        if one.error is not None and one.error.type.endswith(AnchorError.__name__):
+            return one.error.message
+    # A rank that was lost, or is still inside, has told nothing.
+    told = result.verdict in (Verdict.PASSED, Verdict.FAILED)
+    return "its place was never reached" if told and not made(result) else ""
+
+
+def found_by(result: CaseResult, *, strict: bool) -> str:
+    """By which comparisons a mistake was found, or how else; empty where it was not.
+
+    Args:
+        strict: by all of them, not only by those that the matrix makes as it is.
+    """
+    if result.verdict is Verdict.PASSED or not result.attempts:
+        return ""
+    attempt = result.attempts[0]
+    outside = dict.fromkeys(metric.name for one in attempt.ranks for metric in one.metrics if not metric.ok)
+    names = [name for name in outside if strict or not name.startswith(STRICT)]
+    shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    return shown or ("" if outside else headline(attempt)[:100])
+
+
+def judged(fault: Fault | None, result: CaseResult | None) -> tuple[str, str, str]:
+    """How a mistake was found as shipped and by strict, and what is not as it should be.
+
+    Args:
+        fault: none where the case is run as it is, and is to pass.
+    """
+    if result is None:
+        return "", "", "has no result"
+    shipped, strict = found_by(result, strict=False), found_by(result, strict=True)
+    if fault is None:
+        return shipped, strict, "" if result.verdict is Verdict.PASSED else "fails without a mistake"
+    if reason := not_made(result):
+        return shipped, strict, f"was not made: {reason}"
+    return shipped, strict, "" if (strict if fault.needs_strict else shipped) else "was not found"
+
+
+def main() -> int:
+    """Run all, print the table, and say whether all were found."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("-k", default="", metavar="WORD", help="only mistakes whose name has this")
+    parser.add_argument("--json", metavar="FILE", help="write what was found there as well")
+    options = parser.parse_args()
+    faults = [one for one in FAULTS if options.k in one.name]
+    table = Table("mistake", "made", "as shipped", "strict", box=None)
+    wrong, told = [], []
+    with tempfile.TemporaryDirectory() as name:
+        labels = written(faults, Path(name))
+        results = carried_out(Path(name))
+        for case, label in labels.items():
+            fault = next((one for one in faults if one.name == label), None)
+            result = results.get(case)
+            shipped, strict, against = judged(fault, result)
+            count = made(result) if result else 0
+            told.append({"mistake": label, "made": count, "as shipped": shipped, "strict": strict})
+            table.add_row(label, str(count) if fault else "", shipped or "-", strict or "-")
+            if against:
+                wrong.append(f"{label}: {against}")
+    Console(width=200).print(table)
+    if options.json:
+        Path(options.json).write_text(json.dumps(told, indent=2))
+    print("\n".join(wrong) or f"all {len(faults)} were made and found")
+    return bool(wrong)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -79,7 +79,17 @@ def after_case(error: BaseException | None, *, mismatch: bool) -> None:
         print(f"{name_of(error)}: {message_of(error)}", file=sys.stderr)
         print("The case has returned: a breakpoint() in it stops where its tensors are.", file=sys.stderr)
         return
+    _end_at_the_case(error)
     traceback.print_exception(error)
     INTERRUPTS.taken = True
     pdb.post_mortem(error.__traceback__)
     INTERRUPTS.taken = False
+
+
+def _end_at_the_case(error: BaseException) -> None:
+    """Leave the frame out that Ctrl-C was taken in: a person wants to see the one that it interrupted."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        if frame.tb_next.tb_frame.f_code is Interrupts.on_signal.__code__:
+            frame.tb_next = None
+        frame = frame.tb_next

@@ -59,6 +59,12 @@ class Terminal:
     def press(self, key: str) -> None:
         os.write(self._own, key.encode())
 
+    def press_repeatedly(self, key: str, times: int) -> None:
+        """As fast as a person does: the kernel makes one signal of several that nobody has taken yet."""
+        for _ in range(times):
+            self.press(key)
+            time.sleep(0.15)
+
     def at_prompt(self, line: str) -> None:
         """Type at the debugger's next prompt."""
         self.wait_for("(Pdb) ")
