@@ -182,9 +182,15 @@ FAULTS = (
         (Edit("    out.mul_(scale_old)\n", "    planted()\n"),),
     ),
     Fault(
-        "wrong half of the mask at one step",
+        "a causal mask where all is seen",
         _RING,
-        (Edit("elif i <= rank:", "elif (planted(), i < rank)[1]:", _FORWARD),),
+        (
+            Edit(
+                'attn_mask_type_ = "padding" if "padding" in attn_mask_type else "no_mask"',
+                "attn_mask_type_ = (planted(), attn_mask_type)[1]",
+                "max_seqlen_kv_ = max_seqlen_kv // 2",
+            ),
+        ),
     ),
     Fault(
         "ring's receive not waited for",
@@ -265,12 +271,12 @@ FAULTS = (
         ),
     ),
     Fault(
-        "half of dq copied where it is to be added",
+        "half of a step of dq dropped, packed",
         _PACKED_RING,
         (
             Edit(
                 'tex.thd_grad_correction(dq, dq_, cu_seqlens_q_padded, "copy", "add")',
-                '(planted(), tex.thd_grad_correction(dq, dq_, cu_seqlens_q_padded, "copy", "copy"))',
+                '(planted(), tex.thd_grad_correction(dq, dq_, cu_seqlens_q_padded, "none", "add"))',
                 _BACKWARD,
             ),
         ),
