@@ -60,13 +60,13 @@ def attempts(first: str, *again: str, position: int = 12) -> list[Attempt]:
         ),
         (
             attempts("failed", "KeyError"),
-            "alone, after failing behind 12 others: failed otherwise (rank 0: KeyError: bad) 1 of 1",
+            "alone, after failing behind 12 others: failed otherwise 1 of 1: rank 0: KeyError: bad",
         ),
         (
             attempts("failed", "passed", "crashed"),
             (
                 "alone, after failing behind 12 others: passed 1 of 2, "
-                "crashed otherwise (rank 0: SIGSEGV) 1 of 2"
+                "crashed otherwise 1 of 2: rank 0: SIGSEGV"
             ),
         ),
         (attempts("crashed", "crashed"), ""),

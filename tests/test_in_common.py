@@ -83,6 +83,19 @@ def fp8_thd(axes: Mapping[str, Scalar]) -> bool:
             lambda axes: ("timeout" if axes["dtype"] == "fp8" else "KeyError") if axes["heads"] == 8 else "",
             ["t fails whenever heads=8: 27 of 27, 0 of 81 others (KeyError, timeout)"],
         ),
+        # Each way that a case in it fails is told, also one that has no region of its own.
+        (
+            lambda axes: (
+                (
+                    "crashed"
+                    if axes["dtype"] == "fp8" and axes["ranks"] == 1 and axes["layout"] == "thd"
+                    else "KeyError"
+                )
+                if axes["heads"] == 8
+                else ""
+            ),
+            ["t fails whenever heads=8: 27 of 27, 0 of 81 others (KeyError, crashed)"],
+        ),
         (lambda axes: "KeyError", ["t fails always, whatever its axes: 108 of 108 (KeyError)"]),
         # What was not run is no evidence.
         (
@@ -108,6 +121,7 @@ def fp8_thd(axes: Mapping[str, Scalar]) -> bool:
             "crashes",
             "two causes",
             "two ways",
+            "another way",
             "all",
             "not run",
             "one failure",

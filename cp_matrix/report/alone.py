@@ -57,9 +57,10 @@ def confirmed(attempts: Sequence[Attempt]) -> str:
         return f"passed alone {runs} of {runs} after failing {behind}: {what}"
     others = [one for one in again if one.outcome is not Verdict.PASSED and not _alike(first, [one])]
     counts = Counter({"failed as before": alike, "passed": passed})
-    counts.update(f"{word(one.outcome)} otherwise ({headline(one)})" for one in others)
+    counts.update(f"{word(one.outcome)} otherwise" for one in others)
     told = ", ".join(f"{what} {count} of {runs}" for what, count in counts.items() if count)
-    return f"alone, after failing {behind}: {told}"
+    seen = "".join(f": {line}" for line in dict.fromkeys(map(headline, others)))
+    return f"alone, after failing {behind}: {told}{seen}"
 
 
 def commands(

@@ -104,17 +104,19 @@ def _of_test(matrix: str, test: str, cases: Sequence[Case], record: RunRecord) -
         for kind in filter(None, seen[point]):
             by_kind[kind].append(point)
     # Cases of one region may fail in several ways: it is told of once.
-    regions: defaultdict[Box, list[Kind]] = defaultdict(list)
-    for kind, points in by_kind.items():
-        for box in _boxes(points, passed):
-            regions[box].append(kind)
-    for box, kinds in regions.items():
+    regions = dict.fromkeys(box for points in by_kind.values() for box in _boxes(points, passed))
+    for box in regions:
         # What another line tells of is not told of here.
         elsewhere = {point for point in failed if point not in box and any(point in one for one in regions)}
         here = [point for point in failed if point not in elsewhere]
+        inside = {point for point in here if point in box}
+        own = {point for point in inside if not any(point in one for one in regions if one != box)}
+        ways = Counter(kind for point in own or inside for kind in seen[point] if kind is not None)
+        told = ", ".join(
+            error or word(verdict) for verdict, error in sorted(ways, key=lambda one: (-ways[one], one))
+        )
         text = axes.counted([box], tuple(cases[0].axes), here, seen.keys() - elsewhere)
-        ways = ", ".join(error or word(verdict) for verdict, error in kinds)
-        yield Common(f"{matrix}.{test}", sum(point in box for point in here), f"{test} {text} ({ways})")
+        yield Common(f"{matrix}.{test}", len(inside), f"{test} {text} ({told})")
 
 
 def _boxes(failed: Sequence[Point], passed: Collection[Point]) -> list[Box]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import takewhile
+from xml.etree import ElementTree
 
 import pytest
 from command import Begin, Finished, Project, SideBySide
@@ -20,10 +22,12 @@ def runs(side_by_side: Begin[Finished]) -> SideBySide[Finished]:
     in_one_world = "--jobs 1 --batch-size all"
     return side_by_side(
         {
-            "retried": partial(run, "passes1 dies_once passes2 dies passes3 fails", in_one_world),
+            "retried": partial(
+                run, "passes1 dies_once passes2 dies passes3 fails", f"--confirm 0 {in_one_world}"
+            ),
             "flaky": partial(run, "dies_once", ""),
             "flaky counts": partial(run, "dies_once", "--flaky fail"),
-            "confirmed": partial(run, "leaves stumbles passes fails", f"--confirm {in_one_world}"),
+            "confirmed": partial(run, "leaves stumbles passes fails", in_one_world),
             "stopped": partial(run, "passes1 fails passes2 passes3", "--maxfail 1 --jobs 1 --batch-size 1"),
         }
     )
@@ -71,12 +75,12 @@ def test_cases_around_a_crash_pass_at_their_first_try(retried: Finished, case: s
 
 def test_junit_says_that_a_case_was_flaky(retried: Finished) -> None:
     text = (retried.run / "junit.xml").read_text()
-    assert text.count("<flakyFailure") + text.count("<flakyError") == 1
+    assert (text.count("<flakyFailure"), text.count("<flakyError")) == (1, 0)
 
 
 def test_junit_says_that_a_case_crashed_again(retried: Finished) -> None:
     text = (retried.run / "junit.xml").read_text()
-    assert text.count("<rerunFailure") + text.count("<rerunError") == 1
+    assert (text.count("<rerunFailure"), text.count("<rerunError")) == (1, 0)
 
 
 def test_flaky_cases_alone_do_not_fail_a_run(runs: SideBySide[Finished]) -> None:
@@ -84,27 +88,67 @@ def test_flaky_cases_alone_do_not_fail_a_run(runs: SideBySide[Finished]) -> None
     assert finished.exit_code == 0, finished.said
 
 
-def test_flaky_fail_makes_them_count(runs: SideBySide[Finished]) -> None:
-    finished = runs["flaky counts"]
-    counted = (finished.exit_code, finished.counts["passed"])
-    assert counted == (1, 1), finished.said
+@pytest.fixture
+def flaky_fails(runs: SideBySide[Finished]) -> Finished:
+    """A run with --flaky fail of one case that passes when it is tried again."""
+    return runs["flaky counts"]
+
+
+def test_flaky_fail_makes_them_count_everywhere(flaky_fails: Finished) -> None:
+    result = flaky_fails.results["matrix[dies_once]"]
+    counted = (flaky_fails.exit_code, flaky_fails.counts["passed"], flaky_fails.counts["failed"])
+    assert (*counted, result.verdict, result.flaky) == (1, 0, 1, Verdict.FAILED, True), flaky_fails.said
+
+
+def test_flaky_fail_is_why_the_exit_code_is_1(flaky_fails: Finished) -> None:
+    because = "because 1 case was flaky"
+    last, summary = flaky_fails.out.splitlines()[-1], (flaky_fails.run / "summary.md").read_text()
+    assert (last.endswith(f"; 1 flaky; exit 1 {because}"), f"exit code 1 {because}" in summary) == (
+        True,
+        True,
+    )
+
+
+def test_flaky_fail_is_a_failure_in_junit_beside_the_flaky_one(flaky_fails: Finished) -> None:
+    document = ElementTree.parse(flaky_fails.run / "junit.xml").getroot()
+    told = [one.tag for one in document.iter() if one.tag in ("failure", "flakyFailure", "error")]
+    assert (told, document.get("failures"), document.get("errors")) == (["failure", "flakyFailure"], "1", "0")
 
 
 @pytest.fixture
 def confirmed(runs: SideBySide[Finished]) -> Finished:
-    """A run with --confirm: one case fails because of another, one by itself."""
+    """A run in which one case fails because of another, and one by itself."""
     return runs["confirmed"]
 
 
-def test_a_failure_that_passes_alone_stays_failed_and_says_so(confirmed: Finished) -> None:
+def shown(finished: Finished, case: str) -> dict[str, str]:
+    """What the terminal says of a failure, by the word before it."""
+    lines = iter(finished.out.splitlines())
+    next(line for line in lines if line.endswith(f". FAILED {case}"))
+    block = takewhile(lambda line: line.startswith("   "), lines)
+    return {line[3:9].strip(): line[9:] for line in block}
+
+
+def test_a_failure_that_passes_alone_stays_failed_and_no_cause_is_claimed(confirmed: Finished) -> None:
     result = confirmed.results["matrix[stumbles]"]
-    said = "passes alone: state left by an earlier case" in result.reason
-    assert (result.verdict, said, result.flaky) == (Verdict.FAILED, True, False), result
+    assert (result.verdict, result.flaky) == (Verdict.FAILED, False), result
+    note = shown(confirmed, "matrix[stumbles]")["note"]
+    assert note == "passed alone 1 of 1 after failing behind 1 other: order or chance"
 
 
-def test_a_failure_that_fails_alone_says_so(confirmed: Finished) -> None:
-    result = confirmed.results["matrix[fails]"]
-    assert (result.verdict, "fails alone as well" in result.reason) == (Verdict.FAILED, True), result
+def test_a_failure_that_passes_alone_comes_with_its_replay_and_with_what_finds_out_why(
+    confirmed: Finished,
+) -> None:
+    said, run = shown(confirmed, "matrix[stumbles]"), confirmed.run.name
+    assert said["again"].startswith(f"cp-matrix run --replay reports/{run}:w0001:2")
+    assert said["why"] == f"cp-matrix bisect --run reports/{run} 'matrix[stumbles]'"
+
+
+def test_a_failure_that_fails_alone_says_so_and_is_run_alone_again(confirmed: Finished) -> None:
+    result, said = confirmed.results["matrix[fails]"], shown(confirmed, "matrix[fails]")
+    assert [attempt.outcome for attempt in result.attempts] == [Verdict.FAILED] * 2
+    assert (said["note"] in ("fails alone too", "fails again"), "why" in said) == (True, False)
+    assert "'matrix[fails]'" in said["again"]
 
 
 def test_a_run_with_confirmed_failures_exits_with_1(confirmed: Finished) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -34,6 +35,43 @@ tests:
 """
 
 
+#: ``c`` is slow, and in the batch behind that of the victim and its polluter.
+TWICE = """
+import os, time
+
+def run(params, context):
+    context.no_comparison("it is about the order")
+    if params["what"] == "polluter":
+        os.environ["TWICE_DEBUG"] = "1"
+    elif params["what"] == "victim":
+        assert "TWICE_DEBUG" not in os.environ
+    elif params["what"] == "c":
+        time.sleep(0.5)
+    elif params["what"] == "fails":
+        raise ValueError("it is wrong")
+    else:
+        time.sleep(params.get("seconds", 0))
+"""
+
+
+def twice(project: Project) -> tuple[Finished, Finished]:
+    """The same command twice: the second time it is known how long cases took."""
+    project.write("twice.py", TWICE)
+    project.write("twice.yaml", MATRIX.replace("planted:environment", "twice:run"))
+    arguments = ("twice.yaml", "--batch-size", "4", "--jobs", "1", "--isolation", "off")
+    return project.run(*arguments), project.run(*arguments)
+
+
+def pooled(project: Project) -> Finished:
+    """Two worlds that take cases from one queue; one case fails."""
+    project.write("twice.py", TWICE)
+    axes = "{what: [a, fails], number: [1, 2, 3, 4, 5, 6, 7, 8]}"
+    test = f"world_size: 1, with: {{seconds: 0.4}}, axes: {axes}"
+    project.write("pooled.yaml", f"suite: twice:run\ntests:\n  t: {{{test}}}\n")
+    cases = [f"t[a-{number}]" for number in range(1, 9)]
+    return project.run("pooled.yaml", *cases, "t[fails-1]", "--batch-size", "all", "--jobs", "2")
+
+
 def ordered(*arguments: str, matrix: str = MATRIX) -> Callable[[Project], Finished]:
     """A run of the matrix with these arguments."""
 
@@ -49,6 +87,7 @@ class Replayed(NamedTuple):
     """A run in which a case left something to the next, and replays of it."""
 
     kept: Finished
+    again: Finished
     world: Finished
     run: Finished
     narrowed: Finished
@@ -58,8 +97,10 @@ class Replayed(NamedTuple):
 def replayed(project: Project) -> Replayed:
     kept = ordered(*IN_ONE_WORLD, "--isolation", "off")(project)
     world = f"{kept.run.name}:w0001"
+    again = next(line for line in kept.out.splitlines() if line.startswith("   again cp-matrix run "))
     return Replayed(
         kept,
+        project.run(*shlex.split(again)[3:]),
         project.run("--replay", world),
         project.run("--replay", kept.run.name),
         project.run("--replay", world, "t[victim]", "t[a]"),
@@ -110,6 +151,8 @@ def runs(side_by_side: Begin[Any]) -> SideBySide[Any]:
     return side_by_side(
         {
             "replayed": replayed,
+            "twice": twice,
+            "pooled": pooled,
             "default": ordered(*IN_ONE_WORLD),
             "named": ordered("t[c]", "t[a]", "t[c]", "--in-order"),
             "list": ordered("t[c]", "t[a]", "--in-order", "--repeat", "2"),
@@ -134,7 +177,18 @@ Runs = SideBySide[Finished]
 
 
 def order(run: Finished) -> list[str]:
-    return [event.case for event in run.events if isinstance(event, events.CaseStarted)]
+    """Cases as they were begun, without confirmations."""
+    begun = (event for event in run.events if isinstance(event, events.CaseStarted))
+    return [event.case for event in begun if event.attempt == 1]
+
+
+def batches(run: Finished) -> set[tuple[str, ...]]:
+    """What each world ran besides confirmations, in its order."""
+    taken: dict[str, list[str]] = {}
+    for event in run.events:
+        if isinstance(event, events.CaseStarted) and event.attempt == 1:
+            taken.setdefault(event.world, []).append(event.case)
+    return set(map(tuple, taken.values()))
 
 
 def worlds(run: Finished) -> list[str]:
@@ -143,6 +197,30 @@ def worlds(run: Finished) -> list[str]:
 
 def test_with_isolation_off_what_a_case_leaves_meets_the_next_one(replays: Replayed) -> None:
     assert replays.kept.verdicts["t[victim]"] is Verdict.FAILED
+
+
+def test_the_command_that_is_printed_for_a_failure_shows_it(replays: Replayed) -> None:
+    again = replays.again
+    assert (order(again), again.verdicts["t[victim]"]) == (order(replays.kept)[:4], Verdict.FAILED)
+
+
+def test_the_same_command_twice_runs_the_same_batches(runs: SideBySide[tuple[Finished, Finished]]) -> None:
+    first, second = runs["twice"]
+    assert [run.verdicts["t[victim]"] for run in (first, second)] == [Verdict.FAILED] * 2
+    assert batches(first) == batches(second)
+    # What is known to take longer only starts sooner.
+    assert (order(first)[0], order(second)[0]) == ("t[a]", "t[c]")
+
+
+def test_where_worlds_take_from_one_queue_a_failed_run_names_the_replay_of_its_order(runs: Runs) -> None:
+    run = runs["pooled"]
+    assert len({attempt.world for one in run.results.values() for attempt in one.attempts[:1]}) > 1, run.said
+    said = "one of several: worlds took cases from a common queue"
+    assert (said in run.out, f"cp-matrix run --replay reports/{run.run.name}" in run.out) == (True, True)
+
+
+def test_a_run_whose_order_is_the_only_one_says_nothing_of_it(replays: Replayed) -> None:
+    assert "one of several" not in replays.kept.out
 
 
 def test_by_default_what_a_case_leaves_does_not_meet_the_next_one(runs: Runs) -> None:
