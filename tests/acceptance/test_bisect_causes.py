@@ -201,7 +201,7 @@ def test_the_command_for_a_case_that_fails_now_and_then_repeats_it_until_it_does
 def test_where_a_case_fails_alone_is_described_by_the_axes_that_matter(answers: Answers) -> None:
     answer = answers["alone[thd-a2a-float32-2]"].answer
     assert answer["details"][-3].startswith(
-        "fails whenever layout=thd and scheme=a2a|p2p: 8 of 8 fail, 0 of 22"
+        "fails whenever layout=thd and scheme=a2a|p2p: 8 of 8, 0 of 22 others"
     )
 
 

@@ -63,7 +63,9 @@ def start(project: Project, what: tuple[str, ...], *options: str, through: tuple
 
 
 def after_failure(how: str, project: Project) -> Lived:
-    return Lived(start(project, MISMATCHES, "--batch-size", "all", "--after-failure", how).finish())
+    return Lived(
+        start(project, MISMATCHES, "--batch-size", "all", "--after-failure", how, "--confirm", "0").finish()
+    )
 
 
 def zombies_of(run: Running) -> int:
