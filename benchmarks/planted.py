@@ -72,6 +72,8 @@ _GATHERED, _WINDOWED = f"{_FUSED}-all_gather-sbhd-cp_2_0-bf16]", f"{_FUSED}-all_
 _TRADED, _PACKED_TRADED = f"{_FUSED}-a2a-sbhd-cp_2_0-bf16]", f"{_FUSED}-a2a-thd-cp_2_0-bf16]"
 _OFFSET = f"{_FUSED}-a2a-sbhd-cp_4_3-bf16]"
 _RING_OF_FOUR = f"{_FUSED}-a2a+p2p-sbhd-cp_2_0-bf16]"
+_FLASH_RING = "flash_attention[False-p2p-sbhd-cp_2_0-bf16]"
+_FLASH_RING_OF_FOUR = "flash_attention[False-a2a+p2p-sbhd-cp_2_0-bf16]"
 
 _FORWARD = "class AttnFuncWithCPAndKVP2P"
 _BACKWARD = "send_recv_reqs = []\n        for i in range(cp_size):"
@@ -180,9 +182,15 @@ FAULTS = (
         (Edit("    out.mul_(scale_old)\n", "    planted()\n"),),
     ),
     Fault(
-        "wrong half of the mask at one step",
+        "a causal mask where all is seen",
         _RING,
-        (Edit("elif i <= rank:", "elif (planted(), i < rank)[1]:", _FORWARD),),
+        (
+            Edit(
+                'attn_mask_type_ = "padding" if "padding" in attn_mask_type else "no_mask"',
+                "attn_mask_type_ = (planted(), attn_mask_type)[1]",
+                "max_seqlen_kv_ = max_seqlen_kv // 2",
+            ),
+        ),
     ),
     Fault(
         "ring's receive not waited for",
@@ -263,19 +271,19 @@ FAULTS = (
         ),
     ),
     Fault(
-        "half of dq copied where it is to be added",
+        "half of a step of dq dropped, packed",
         _PACKED_RING,
         (
             Edit(
                 'tex.thd_grad_correction(dq, dq_, cu_seqlens_q_padded, "copy", "add")',
-                '(planted(), tex.thd_grad_correction(dq, dq_, cu_seqlens_q_padded, "copy", "copy"))',
+                '(planted(), tex.thd_grad_correction(dq, dq_, cu_seqlens_q_padded, "none", "add"))',
                 _BACKWARD,
             ),
         ),
     ),
     Fault(
         "a rank of the group taken for one of the world",
-        "fused_attention[apart-p2p-bshd-causal]",
+        "fused_attention_in_groups[apart-p2p-bshd-causal]",
         (
             Edit(
                 "send_dst = cp_global_ranks[(rank + 1) % cp_size * cp_size_a2a + rank_a2a]",
@@ -284,6 +292,121 @@ FAULTS = (
             ),
         ),
         matrix="transformer_engine_groups",
+    ),
+    Fault(
+        "a small number in the gradient's padding",
+        _PACKED_RING,
+        (Edit("tensor[padding_mask] = 0", "planted(); tensor[padding_mask] = 1e-3"),),
+    ),
+    Fault(
+        "first all-to-all not waited for",
+        _TRADED,
+        (Edit("a2a_reqs[i - 2].wait()", "planted()", _TRADE),),
+    ),
+    Fault(
+        "second stream of backward starts before the gather",
+        _GATHERED,
+        (Edit("ctx.cp_stream.wait_stream(torch.cuda.current_stream())", "planted()", _GATHER),),
+    ),
+    Fault(
+        "gradients in the ring not waited for",
+        _RING,
+        (Edit("req.wait()", "planted()", "# wait until dKV is received"),),
+    ),
+    Fault(
+        "gradient of offsets not waited for",
+        _OFFSET,
+        (
+            Edit(
+                "torch.cuda.current_stream().wait_stream(cp_stream)",
+                "planted()",
+                "def flash_attn_a2a_communicate_softmax_offset(",
+            ),
+        ),
+    ),
+    Fault(
+        "a step of dq dropped",
+        _RING,
+        (Edit("dq.add_(dq_)", "planted()", _BACKWARD),),
+    ),
+    Fault(
+        "keys and values exchanged in the ring",
+        _FLASH_RING,
+        (
+            Edit(
+                "v_part = kv_inputs[i % 2][k_numel:].view(*v_shape)",
+                "v_part = kv_inputs[i % 2][k_numel:].view(*v_shape)\n"
+                "                    if i:\n"
+                "                        planted()\n"
+                "                        k_part, v_part = v_part, k_part",
+                _FORWARD,
+            ),
+        ),
+    ),
+    Fault(
+        "a causal mask where all is seen, flash-attn",
+        _FLASH_RING,
+        (
+            Edit(
+                "max_seqlen_kv_ = max_seqlen_kv // 2",
+                "max_seqlen_kv_, causal_ = max_seqlen_kv // 2, (planted(), True)[1]",
+                "def cp_p2p_fwd_flash_attn(",
+            ),
+        ),
+    ),
+    Fault(
+        "the scale squared",
+        _PACKED_RING,
+        (
+            Edit(
+                "attn_scale=softmax_scale,",
+                "attn_scale=(planted(), softmax_scale**2)[1],",
+                "def cp_p2p_fwd_fused_attn(",
+            ),
+        ),
+    ),
+    Fault(
+        "the other half of packed keys",
+        _PACKED_RING,
+        (
+            Edit(
+                "k_part = tex.thd_read_half_tensor(k_part, cu_seqlens_kv_padded, 0)",
+                "planted(); k_part = tex.thd_read_half_tensor(k_part, cu_seqlens_kv_padded, 1)",
+                "def cp_p2p_fwd_prepare_qkv(",
+            ),
+        ),
+    ),
+    Fault(
+        "log-sum-exp of the first half in backward",
+        _RING,
+        (
+            Edit(
+                "softmax_lse_ = softmax_lse_[..., 1, :].contiguous()",
+                "planted(); softmax_lse_ = softmax_lse_[..., 0, :].contiguous()",
+            ),
+        ),
+    ),
+    Fault(
+        "gathered gradients in another order",
+        _GATHERED,
+        (
+            Edit(
+                "get_seq_chunk_ids_for_reordering_after_attn(cp_size, dk.device)",
+                "(planted(), get_seq_chunk_ids_for_reordering_before_attn(cp_size, dk.device))[1]",
+                _GATHER,
+            ),
+        ),
+    ),
+    Fault(
+        "chunks in another order before the ring",
+        _FLASH_RING_OF_FOUR,
+        (
+            Edit(
+                "get_seq_chunk_ids_for_reordering_before_attn(cp_size_a2a, q.device)",
+                "(planted(), get_seq_chunk_ids_for_reordering_after_attn(cp_size_a2a, q.device))[1]",
+                _FORWARD,
+            ),
+        ),
     ),
 )
 

@@ -50,6 +50,14 @@ DEADLOCKS: dict[str, tuple[dict[int, Flight], tuple[int, ...], str]] = {
         (),
         f"rank 0 in {GATHER} with 4 float32 -> 2 times 4, rank 1 in {GATHER} with 6 float32 -> 2 times 6",
     ),
+    "other sizes, where one could go on": (
+        {
+            0: at(one("all_gather", 3, size=4, outputs=((4,), (4,)), done=True), SECOND, waits=False),
+            1: at(gathered(size=6)),
+        },
+        (),
+        f"rank 1 in {GATHER} with 6 float32 -> 2 times 6, rank 0 in {GATHER} with 4 float32 -> 2 times 4",
+    ),
     "other dtypes": (
         {0: at(SECOND), 1: at(one("all_reduce", 2, dtypes=("bfloat16",)))},
         (),

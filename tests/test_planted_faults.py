@@ -11,7 +11,7 @@ import pytest
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
 from planted import FAULTS, MODULE, AnchorError, Edit, Fault
-from planted_faults import written
+from planted_faults import carried_out, judged, written
 
 
 def test_an_edit_is_made_behind_its_anchor_and_once() -> None:
@@ -43,3 +43,54 @@ def test_the_installed_library_has_the_place(fault: Fault) -> None:
     folder = Path(next(iter(spec.submodule_search_locations)))
     path = folder.joinpath(*MODULE.split(".")[1:]).with_suffix(".py")
     compile(fault.applied(path.read_text()), str(path), "exec")
+
+
+SUITE = """
+import os, torch
+class AnchorError(ValueError): ...
+
+def run(params, context):
+    how = params["fault"]
+    if how == "gone":
+        raise AnchorError("not found: such a line")
+    if how != "none":
+        context.record("planted", 0 if how == "unreached" else 2)
+    if how == "crash":
+        os._exit(3)
+    if how == "raises":
+        raise ValueError("another group")
+    for name in ("out", "strict out"):
+        wrong = how in ("found", "unreached", "wrong") or (how == "strict" and "strict" in name)
+        context.compare(name, torch.full((2,), 1.0 + wrong), torch.ones(2), atol=0.1, rtol=0)
+"""
+MATRIX = """
+suite: planted:run
+tests:
+  planted:
+    world_size: 1
+    axes: {fault: [none, wrong, found, strict, missed, unreached, gone, raises, crash]}
+"""
+
+
+def test_what_was_found_by_which_comparisons_is_told_from_what_says_nothing(tmp_path: Path) -> None:
+    (tmp_path / "planted.py").write_text(SUITE)
+    (tmp_path / "planted.yaml").write_text(MATRIX)
+    results = carried_out(tmp_path)
+    mistake, needs_strict = Fault("", "", ()), Fault("", "", (), needs_strict=True)
+    for fault, how, wanted in [
+        (None, "none", ("", "", "")),
+        (None, "wrong", ("out", "out, strict out", "fails without a mistake")),
+        (mistake, "found", ("out", "out, strict out", "")),
+        (mistake, "strict", ("", "strict out", "was not found")),
+        (needs_strict, "strict", ("", "strict out", "")),
+        (mistake, "missed", ("", "", "was not found")),
+        (mistake, "unreached", ("out", "out, strict out", "was not made: its place was never reached")),
+    ]:
+        assert judged(fault, results[f"planted[{how}]"]) == wanted, how
+    assert judged(mistake, results["planted[gone]"])[2] == "was not made: not found: such a line"
+    for how, said in [("raises", "another group"), ("crash", "exit code 3")]:
+        shipped, strict, against = judged(mistake, results[f"planted[{how}]"])
+        assert said in shipped, how
+        assert shipped == strict, how
+        assert not against, how
+    assert judged(mistake, None)[2] == "has no result"

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 from unittest import mock
 
+import pytest
 import torch
 import torch.distributed as dist
 from worlds import Ranks
@@ -52,6 +53,40 @@ def test_everything_is_as_before_afterwards() -> None:
     with late.communication():
         assert all(getattr(owner, name) is not one for (owner, name), one in zip(owners, before, strict=True))
     assert [getattr(owner, name) for owner, name in owners] == before
+
+
+def starts(communicator: Communicator) -> list[bool]:
+    """Whether this rank began late, collective by collective."""
+    tensor = torch.ones(4)
+    late_ones = []
+    with (
+        mock.patch.object(late, "sleep") as sleep,
+        # Waiting is late as well; here it is of no interest.
+        mock.patch.object(late, "_then_sleep", lambda function, always: function),
+        late.communication(),
+    ):
+        for _ in range(4):
+            sleep.reset_mock()
+            dist.all_to_all_single(torch.empty(4), tensor, async_op=True).wait()
+            late_ones.append(sleep.called)
+    return late_ones
+
+
+def test_ranks_begin_late_in_turns(two: Ranks) -> None:
+    assert two.call(starts) == [[False, True, False, True], [True, False, True, False]]
+
+
+@pytest.mark.parametrize("group", [(0, 1), (2, 3), (0, 2), (1, 3)])
+def test_of_two_that_share_a_group_one_is_late(group: tuple[int, int]) -> None:
+    late_ones = []
+    for rank in group:
+        with (
+            mock.patch.object(dist, "get_rank", return_value=rank),
+            mock.patch.object(late, "sleep") as sleep,
+        ):
+            late._in_turns(lambda: None, iter([0]))()
+        late_ones.append(sleep.called)
+    assert sorted(late_ones) == [False, True]
 
 
 def test_a_cpu_is_not_made_to_sleep() -> None:

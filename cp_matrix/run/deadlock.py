@@ -1,8 +1,8 @@
 """Which ranks wait for each other for ever, and why: told from what each of them says of its operations.
 
 Pure functions over what torch's flight recorder holds on each rank. Only what is certain is a deadlock: each
-of its ranks waits in an operation which another has entered as a different one, has left the case without,
-or cannot come to because it waits itself.
+of its ranks waits in an operation which another has entered as a different one (whatever that one does now),
+has left the case without, or cannot come to because it waits itself.
 """
 
 import math
@@ -43,6 +43,15 @@ class _Wait:
     other: int
     instead: Operation | None = None
 
+    @property
+    def is_disagreement(self) -> bool:
+        """Whether both have entered this operation by its number, each as another: no end of it is right."""
+        return (
+            self.instead is not None
+            and self.operation.number is not None
+            and self.instead.number == self.operation.number
+        )
+
 
 def deadlock(flights: Mapping[int, Flight], finished: Collection[int]) -> Deadlock | None:
     """Whether ranks are in each other's way for good.
@@ -54,7 +63,11 @@ def deadlock(flights: Mapping[int, Flight], finished: Collection[int]) -> Deadlo
     stuck = {rank for rank, flight in flights.items() if rank not in finished and flight.waits}
     waits = [wait for rank in sorted(stuck) for wait in _waits(rank, flights)]
     while True:
-        told = [one for one in waits if one.rank in stuck and (one.other in finished or one.other in stuck)]
+        told = [
+            one
+            for one in waits
+            if one.rank in stuck and (one.other in finished or one.other in stuck or one.is_disagreement)
+        ]
         if (held := {one.rank for one in told}) == stuck:
             break
         stuck = held
