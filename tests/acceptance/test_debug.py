@@ -214,18 +214,14 @@ def test_a_case_that_skips_itself_opens_no_debugger(debug: Debug) -> None:
     assert "(Pdb)" not in terminal.shown
 
 
-@pytest.mark.parametrize(
-    ("redirection", "said"),
-    [("</dev/null", "standard input is /dev/null"), ("<&-", "standard input or output is closed")],
-)
-def test_where_nobody_can_type_it_is_refused(
-    project: Project, debug: Debug, redirection: str, said: str
-) -> None:
+@pytest.mark.parametrize("redirection", ["</dev/null", "<&-"])
+def test_where_nobody_can_type_it_is_refused(project: Project, debug: Debug, redirection: str) -> None:
     command = shlex.join([sys.executable, "-P", "-m", "cp_matrix", "debug", "matrix.yaml", "t[stops]"])
     done = subprocess.run(
         f"{command} {redirection}", shell=True, cwd=project.folder, capture_output=True, text=True
     )
-    assert (done.returncode, f"there is no terminal: {said}" in done.stderr) == (2, True), done.stderr
+    said = "there is no terminal: standard input is /dev/null, or closed"
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
 
 
 def test_a_script_can_be_the_person(project: Project, debug: Debug) -> None:
