@@ -104,6 +104,8 @@ class WorldSpec(msgspec.Struct, frozen=True):
     after_failure: AfterFailure = AfterFailure.AUTO
     #: The rank that a person debugs, which has their terminal; None in every usual run.
     debug_rank: int | None = None
+    #: How the command begins with which a person debugs a case of this world.
+    debug: tuple[str, ...] = ("cp-matrix", "debug")
 
     @classmethod
     def template(

@@ -32,11 +32,20 @@ class Rerun(msgspec.Struct, frozen=True):
 
     def alone(self, case: str, rate: float = 1.0) -> list[str]:
         """The command that runs one case, given its id or hash, often enough for its rate of failure."""
-        case = _REPETITION.sub(r"\1", case)
+        case = without_repetition(case)
         # A hash does not say which variant it is of; an id does.
         every = ["--variant", "all"] if self.variants and "[" not in case else []
         words = ["cp-matrix", "run", *self.named, case, *self.subset, *self.options, *every]
         return words if rate >= 1 else [*words, "--batch-size", "1", *until_shown(rate)]
+
+    def debug(self, start: str, seed: int) -> tuple[str, ...]:
+        """How the command begins that debugs a case; of a `Rerun` that has no options of a run."""
+        words = ["cp-matrix", "debug", *self.named, *self.subset, *self.options]
+        if start != "warm":
+            words += ["--start", start]
+        if seed != 1234:
+            words += ["--seed", str(seed)]
+        return tuple(words)
 
     def replay(self, folder: Path, world: str, cases: int, rate: float = 1.0) -> list[str]:
         """The command that runs the first cases of a world of the run in ``folder`` again."""
@@ -46,6 +55,11 @@ class Rerun(msgspec.Struct, frozen=True):
     def replay_all(self, folder: Path) -> list[str]:
         """The command that runs what each world of the run in ``folder`` ran."""
         return ["cp-matrix", "run", "--replay", str(folder), *self.options]
+
+
+def without_repetition(case: str) -> str:
+    """The id of the case that this one, given its id or hash, is or repeats."""
+    return _REPETITION.sub(r"\1", case)
 
 
 def until_shown(rate: float) -> list[str]:

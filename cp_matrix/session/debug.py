@@ -9,7 +9,6 @@ import os
 import secrets
 import signal
 import stat
-import sys
 import termios
 import time
 from collections import deque
@@ -36,17 +35,20 @@ from cp_matrix.session.suites import check_suite, import_paths
 _NO_LIMIT = 1e8
 #: Seconds that the other ranks get once the debugged one is done, and in which three Ctrl-C end everything.
 _GRACE, _AT_ONCE = 1.0, 2.0
+_NO_SUSPEND = b"\r\nCtrl-Z does nothing here: the rank would go on reading the terminal\r\n"
 
 
 def debug(chosen: Chosen, rank: int, start: str, seed: int) -> ExitCode:
     """Run the one chosen case with one rank in the terminal; nothing is left of it but the exit code.
 
     Raises:
-        UsageError: more or other than one case is meant, it cannot run here, or it has no such rank.
+        UsageError: more or other than one case is meant, it cannot run here, it has no such rank, or there is
+            nobody to debug it.
     """
     case = _only(chosen)
     if rank >= case.world_size:
         raise UsageError(f"{case.id} has no rank {rank}", hint=f"Its ranks are 0 to {case.world_size - 1}.")
+    _require_person()
     folders = import_paths(chosen)
     for (_, suite), path in folders.items():
         check_suite(suite, path)
@@ -66,6 +68,18 @@ def _only(chosen: Chosen) -> Case:
     if (skip := found[0].skip) is not None:
         raise UsageError(f"{found[0].case.id} cannot run here: {skip.reason}", hint="See: cp-matrix explain")
     return found[0].case
+
+
+def _require_person() -> None:
+    """Refuse an input from which nothing will ever come: a terminal, a pipe and a file may say something."""
+    hint = "Start it in a terminal, in the foreground, or give it a file or a pipe of what to type."
+    if not os.isatty(0):
+        if stat.S_ISCHR(os.fstat(0).st_mode):
+            raise UsageError("there is no terminal: standard input is /dev/null, or closed", hint=hint)
+        return
+    with contextlib.suppress(OSError):  # a terminal that belongs to another session stops nobody
+        if os.tcgetpgrp(0) != os.getpgrp():
+            raise UsageError("another program has the terminal: this one is in the background", hint=hint)
 
 
 class Debugging:
@@ -127,6 +141,9 @@ class Debugging:
         if attempt.outcome is Verdict.PASSED:
             _say(told)
             return interrupted or ExitCode.PASSED
+        if attempt.outcome is Verdict.SKIPPED:
+            _say(f"{told}: {headline(attempt)}")
+            return interrupted or ExitCode.NOTHING_TO_RUN
         if any(one.error is not None and one.error.type == "BdbQuit" for one in attempt.ranks):
             _say(f"LEFT {printable(case.id)}: its debugger was ended before the case")
         else:
@@ -199,12 +216,18 @@ def _say(line: str) -> None:
 
 @contextlib.contextmanager
 def _terminal_kept() -> Iterator[None]:
-    """Put the terminal's settings back: a rank that is killed as it reads a line leaves its own."""
-    if not sys.stdin.isatty():
+    """Put the terminal's settings back: a rank that is killed as it reads a line leaves its own.
+
+    Nor is it given away by Ctrl-Z: the rank, which is in a session of its own, would go on reading what is
+    meant for the shell.
+    """
+    if not os.isatty(0):
         yield
         return
-    before = termios.tcgetattr(sys.stdin)
+    settings = termios.tcgetattr(0)
+    suspend = signal.signal(signal.SIGTSTP, lambda *_: os.write(1, _NO_SUSPEND))
     try:
         yield
     finally:
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+        signal.signal(signal.SIGTSTP, suspend)
+        termios.tcsetattr(0, termios.TCSADRAIN, settings)

@@ -1,5 +1,6 @@
 """One run as ``cp-matrix run`` carries it out: its folder, its driver, and everybody who watches."""
 
+import dataclasses
 import math
 import os
 import platform
@@ -68,6 +69,8 @@ class Session:
         self._refused = refused
         chosen = self._chosen = arranged.chosen
         rerun = self._rerun = _rerun(chosen.rerun, settings, timeout)
+        command = chosen.rerun.debug(settings.start, settings.spec.seed)
+        settings = dataclasses.replace(settings, spec=msgspec.structs.replace(settings.spec, debug=command))
         self._began = began
         self._batch_size = "all" if math.isinf(batch_size) else str(int(batch_size))
         self._folder = RunFolder.create(out, chosen.plan, {**_environment(chosen, rerun), **arranged.noted})

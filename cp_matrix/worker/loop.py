@@ -230,7 +230,8 @@ class Rank:
             os._exit(0)  # a process that the case has forked: it must not go on as a second rank
         seconds, ended = _perf_counter() - clock, _monotonic()
         if spec.debug_rank == rank:
-            debugging.after_case(error, mismatch=isinstance(error, ToleranceError))
+            seen = error if error is None or skip_reason(error) is None else None
+            debugging.after_case(seen, mismatch=isinstance(seen, ToleranceError))
         peak = isolation.peak_memory()
         self.log.flush()
         streams = self.log.attach()
@@ -407,7 +408,7 @@ def main(folder: str) -> None:
             os.environ["CP_MATRIX_KEEP_STATE"] = "1"  # for suites that put things back by themselves
         _set_import_path(spec.import_path)
         box.prepare_exit(rank)
-        with told_exits(box, rank), no_terminal(rank, spec.debug_rank, lambda: place.case):
+        with told_exits(box, rank), no_terminal(rank, spec.debug_rank, lambda: place.case, spec.debug):
             _serve(box, spec, rank, log, dumps, place, inherited_torch)
         log.flush()
         leave_without_waiting()

@@ -13,12 +13,14 @@ import os
 import pdb
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import torch.distributed as dist
+
+from cp_matrix.record.rerun import without_repetition
 
 #: Files of the frames between a case and where it is refused.
 _DEBUGGERS = frozenset({__file__, bdb.__file__, pdb.__file__})
@@ -27,22 +29,28 @@ _DEBUGGERS = frozenset({__file__, bdb.__file__, pdb.__file__})
 class NoTerminalError(EOFError):
     """A case wants to talk to a person, and a rank has nobody to talk to."""
 
-    def __init__(self, what: str, case: str, rank: int) -> None:
-        command = f"cp-matrix debug {shlex.quote(case) if case else 'CASE'} --rank {rank}"
+    def __init__(self, what: str, command: Sequence[str], case: str, rank: int) -> None:
+        words = [*command, without_repetition(case) or "CASE", "--rank", str(rank)]
         super().__init__(
             f"{what} needs a terminal, and a rank of a run has none: its input is empty and its output is a "
-            f"log. To stop there: {command}"
+            f"log. To stop there: {shlex.join(words)}"
         )
 
 
 @contextlib.contextmanager
-def no_terminal(rank: int, debug_rank: int | None, case: Callable[[], str]) -> Iterator[None]:
+def no_terminal(
+    rank: int,
+    debug_rank: int | None,
+    case: Callable[[], str],
+    command: Sequence[str] = ("cp-matrix", "debug"),
+) -> Iterator[None]:
     """Within it, this rank's input is empty, and debuggers and ``input()`` raise `NoTerminalError`.
 
     Args:
         debug_rank: the rank that does have a terminal, where a person debugs one: nothing is changed on it
             (`debugging` does), and breakpoints on the others are passed by.
         case: the id of the case that this rank is in, or empty.
+        command: how the command begins that gives a rank a terminal.
     """
     if rank == debug_rank:
         yield
@@ -54,7 +62,7 @@ def no_terminal(rank: int, debug_rank: int | None, case: Callable[[], str]) -> I
 
     def refuse(what: str) -> None:
         if debug_rank is None:
-            raise NoTerminalError(what, case(), rank)
+            raise NoTerminalError(what, command, case(), rank)
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_code.co_filename in _DEBUGGERS:
             frame = frame.f_back
@@ -72,7 +80,7 @@ def no_terminal(rank: int, debug_rank: int | None, case: Callable[[], str]) -> I
         refuse("torch.distributed.breakpoint()")
 
     def ask(*_: Any) -> str:
-        raise NoTerminalError("input()", case(), rank)
+        raise NoTerminalError("input()", command, case(), rank)
 
     def breakpoint_(*args: Any, **kwargs: Any) -> Any:
         # A person may have chosen another debugger, or none: what it does is for it to say.

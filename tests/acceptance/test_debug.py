@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ from command import Project, eventually
 from terminal import Terminal
 
 SUITE = """
-import os, pdb, signal, time, torch
+import os, pdb, signal, time, cp_matrix, torch
 import torch.distributed as dist
 
 def run(params, context):
@@ -63,10 +64,13 @@ def dies(context):
         os.kill(os.getpid(), signal.SIGSEGV)
     breakpoint()
 
+def skips(context):
+    raise cp_matrix.SkipCase("no second stream here")
+
 def mismatches(context):
     context.compare("out", torch.zeros(4), torch.ones(4), atol=0.1, rtol=0.1)
 """
-WHAT = ("stops", "traces", "torch_stops", "raises", "loops", "stuck", "dies", "mismatches")
+WHAT = ("stops", "traces", "torch_stops", "raises", "loops", "stuck", "dies", "skips", "mismatches")
 
 Debug = Callable[..., Terminal]
 
@@ -192,6 +196,34 @@ def test_the_terminal_is_left_as_it_was_found(debug: Debug) -> None:
     assert terminal.settings == terminal.before, terminal.shown
 
 
+def test_ctrl_z_does_not_leave_the_rank_reading_what_is_meant_for_the_shell(debug: Debug) -> None:
+    terminal = debug("stops")
+    terminal.wait_for("(Pdb) ")
+    terminal.press("\x1a")
+    terminal.wait_for("Ctrl-Z does nothing here")
+    terminal.type("p told")
+    terminal.wait_for("'rank 0'")
+    terminal.type("c")
+    assert (terminal.end(), "PASSED t[stops]" in terminal.shown) == (0, True), terminal.shown
+
+
+def test_a_case_that_skips_itself_opens_no_debugger(debug: Debug) -> None:
+    terminal = debug("skips")
+    code = terminal.end()
+    assert (code, "SKIPPED t[skips]: no second stream here" in terminal.shown) == (5, True), terminal.shown
+    assert "(Pdb)" not in terminal.shown
+
+
+@pytest.mark.parametrize("redirection", ["</dev/null", "<&-"])
+def test_where_nobody_can_type_it_is_refused(project: Project, debug: Debug, redirection: str) -> None:
+    command = shlex.join([sys.executable, "-P", "-m", "cp_matrix", "debug", "matrix.yaml", "t[stops]"])
+    done = subprocess.run(
+        f"{command} {redirection}", shell=True, cwd=project.folder, capture_output=True, text=True
+    )
+    said = "there is no terminal: standard input is /dev/null, or closed"
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+
+
 def test_a_script_can_be_the_person(project: Project, debug: Debug) -> None:
     command = [sys.executable, "-P", "-m", "cp_matrix", "debug", "matrix.yaml", "t[stops]"]
     environment = {**os.environ, "TMPDIR": str(project.temporary)}
@@ -204,7 +236,7 @@ def test_a_script_can_be_the_person(project: Project, debug: Debug) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("t",), "8 cases are meant; say which one"),
+        (("t",), "9 cases are meant; say which one"),
         (("t[stops]", "--rank", "2"), "Its ranks are 0 to 1."),
         (("t[stops]", "--profile", "matrix.yaml"), "--profile is for planning"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -144,7 +145,8 @@ def test_whoever_asks_for_a_terminal_is_told_at_once_how_to_get_one(
     found = attempt(said, what)
     assert (found.outcome, len(found.ranks)) == (Verdict.FAILED, 2)
     assert f"NoTerminalError: {asked} needs a terminal" in found.reason
-    assert f"cp-matrix debug 't[{what}]' --rank {found.rank}" in found.reason
+    command = shlex.split(found.reason.rpartition("To stop there: ")[2])
+    assert command == ["cp-matrix", "debug", "matrix.yaml", f"t[{what}]", "--rank", str(found.rank)]
 
 
 def test_a_rank_reads_nothing_from_its_input(said: Finished) -> None:
