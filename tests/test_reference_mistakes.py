@@ -169,6 +169,10 @@ def is_causal(params: Params) -> bool:
     return bool(params["mask"] == "causal")
 
 
+def depends_on_positions(params: Params) -> bool:
+    return is_causal(params) or params["window"] is not None
+
+
 class Mistake(NamedTuple):
     """What is done wrong, and which cases it spoils."""
 
@@ -177,17 +181,17 @@ class Mistake(NamedTuple):
 
 
 MISTAKES = [
-    # Without a mask attention does not care where its keys come from, unless there are several sequences.
-    Mistake(deal_neighbouring_chunks, lambda p: is_causal(p) or p["padding"] == "padded"),
+    # Without a mask or window attention does not care where its keys come from, unless sequences are several.
+    Mistake(deal_neighbouring_chunks, lambda p: depends_on_positions(p) or p["padding"] == "padded"),
     Mistake(
         leave_gathered_chunks_unsorted,
-        lambda p: p["cp_comm_type"] != "p2p" and (is_causal(p) or p["qkv_format"] == "thd"),
+        lambda p: p["cp_comm_type"] != "p2p" and (depends_on_positions(p) or p["qkv_format"] == "thd"),
     ),
     Mistake(forget_to_rescale_the_running_result, in_ring),
     Mistake(look_at_a_stale_block, in_ring),
     Mistake(forget_the_last_hop_of_the_gradients, in_ring),
-    Mistake(look_one_key_ahead, is_causal),
-    Mistake(miss_the_query_s_own_key, is_causal),
+    Mistake(look_one_key_ahead, depends_on_positions),
+    Mistake(miss_the_query_s_own_key, depends_on_positions),
     Mistake(widen_the_window_by_one, lambda p: p["window"] is not None),
     Mistake(look_across_sequences, lambda p: p["qkv_format"] == "thd"),
     Mistake(look_at_padding, lambda p: p["padding"] == "padded"),
