@@ -67,6 +67,13 @@ def compare(context: Context, name: Any = "out", atol: float = 1e-5, shift: floa
     context.compare(name, ones + shift, ones, atol=atol, rtol=0.0)
 
 
+def record_figures(context: Context) -> None:
+    context.record("tensor", torch.tensor(2.5))  # type: ignore[arg-type]
+    context.record("infinity", float("inf"))
+    context.record("text", "\ud800")
+    context.record(3, 1)  # type: ignore[arg-type]
+
+
 async def later() -> None:
     raise AssertionError("never awaited")
 
@@ -88,21 +95,24 @@ CASES: dict[str, Callable[[Context], object]] = {
     "no tolerance": lambda context: compare(context, atol=float("inf")),
     "replaced streams": replace_streams,
     "closed streams": close_streams,
-    "detached stream": lambda context: sys.stdout.detach(),
+    "detached stream": lambda context: sys.stdout.detach() and None,
     "closed descriptors": close_descriptors,
     "says something": lambda context: print("still heard", flush=True),
-    "says bytes": lambda context: os.write(1, b"\xff\x00\xfe"),
+    "says bytes": lambda context: os.write(1, b"\xff\x00\xfe") and None,
     "says surrogates": lambda context: print("\ud800"),
-    "figures": lambda context: [
-        context.record(*figure)  # type: ignore[arg-type]
-        for figure in [("tensor", torch.tensor(2.5)), ("infinity", float("inf")), ("text", "\ud800"), (3, 1)]
-    ],
+    "figures": record_figures,
     "no figure": lambda context: context.record("list", [1]),  # type: ignore[arg-type]
     "no metric": lambda context: context.metrics.append(object()),  # type: ignore[arg-type]
     "no metrics": lambda context: setattr(context, "metrics", None),
     "no values": lambda context: setattr(context, "values", {"a": [1]}),
     "coroutine": lambda context: later(),
     "generator": lambda context: (one for one in "never"),
+    "returns False": lambda context: False,
+    "returns a tensor": lambda context: torch.ones(1),
+    "returns a mismatch": lambda context: compare(context, shift=0.5) or False,
+    "declares": lambda context: context.no_comparison("asserted \ud800"),
+    "declares nothing": lambda context: context.no_comparison(" "),
+    "declares no text": lambda context: setattr(context, "unchecked", 3),
     "no name": lambda context: compare(context, name=3),
     "fork": fork,
     "leak": lambda context: os.environ.update({"LEFT\udcff": "\udcfe"}),

@@ -17,7 +17,8 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "ring.py", line 3, in ri
 
 
 def tensor(name: str, max_abs: float | None, *, ok: bool = True) -> TensorError:
-    return TensorError(name, max_abs, max_abs, 1e-5, 1e-5, 1e-6, ok)
+    share = None if max_abs is None else max_abs / 2
+    return TensorError(name, max_abs, max_abs, 1e-5, 1e-5, 1e-6, ok, share=share, count=4)
 
 
 def rank(case: str, number: int, *, error: RankError | None = None, log: LogSpan | None = None) -> RankResult:

@@ -38,8 +38,10 @@ STARTS = ("ready", "bare", "ended", "silent", "lost", "SuiteError", "BadForkErro
 CASES = (
     *("pass", "fail", "fail_on_one", "crash", "crash_untold", "garbage", "forgery", "removal"),
     *("hang", "unhealthy", "teardown", "late", "between", "mismatch", "mismatch_on_one"),
-    *("overdue", "overdue_fail", "overdue_crash", "unlisting"),
+    *("overdue", "overdue_fail", "overdue_crash", "unlisting", "nothing"),
 )
+#: After these a world goes on. After ``nothing`` no rank has compared anything, nor said why.
+GO_ON = ("pass", "mismatch", "mismatch_on_one", "nothing")
 #: In seconds of the driver's clock; far above what a script's steps take.
 LIMITS = Limits(grace=0.5, teardown=0.5, exits=0.3, writing=0.1, stop=0.5)
 LIMIT = 1.0
@@ -140,8 +142,12 @@ class ScriptedWorld:
         def record(rank: int, ok: bool) -> None:
             error = None if ok else RankError("AssertionError", f"wrong on {rank}", "Traceback …")
             ended = self.script.clock.monotonic()
+            unchecked = "" if act == "nothing" else "scripted"
             self.box.put_result(
-                number, RankResult(case, attempt, rank, ok, time.time(), 0.01, error, ended=ended)
+                number,
+                RankResult(
+                    case, attempt, rank, ok, time.time(), 0.01, error, ended=ended, unchecked=unchecked
+                ),
             )
 
         if act == "hang":
@@ -181,13 +187,13 @@ class ScriptedWorld:
             self._lose(last)
         if act in ("late", "teardown"):
             return False
-        go = act in ("pass", "between", "mismatch", "mismatch_on_one")
+        go = act in (*GO_ON, "between")
         for rank in self._ranks:
             self.box.put_after(number, rank, After(), go=go)
             yield
         if act == "between":
             self._lose(0)
-        return act in ("pass", "mismatch", "mismatch_on_one")
+        return act in GO_ON
 
 
 @dataclass
@@ -277,13 +283,14 @@ class ScriptedRun:
         rules: Rules | None = None,
         places: int = 4,
         start_timeout: float = 2.0,
+        after_failure: AfterFailure = AfterFailure.AUTO,
     ) -> None:
         self.worlds = worlds
         planned = [PlannedCase(one) for one in cases]
         planned += [PlannedCase(one, Skip("rule", "no such device")) for one in skipped]
         self.plan = Plan(tuple(planned))
         self.folder = RunFolder.create(folder, self.plan, {})
-        spec = WorldSpec.template(1, Isolation.RESTORE, AfterFailure.AUTO)
+        spec = WorldSpec.template(1, Isolation.RESTORE, after_failure)
         self.driver = Driver(
             self.plan,
             Queue.of(self.plan.runnable, batch_size, Order(limit=lambda case: LIMIT)),

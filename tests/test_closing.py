@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 from fake_run import FakeRun
-from sample_run import CRASHED, FAILED, FLAKY, NOT_RUN, RERUN, TIMEOUT, passed, sample_run
+from sample_run import CRASHED, FAILED, FLAKY, NOT_RUN, PASSED, RERUN, TIMEOUT, passed, sample_run
 
-from cp_matrix.record.results import RankResult, Verdict
+from cp_matrix.record.results import RankResult, TensorError, Verdict
 from cp_matrix.report import summary
 from cp_matrix.report.closing import close
 
@@ -34,6 +34,23 @@ def test_a_failure_rests_on_its_attempt_and_the_rank_that_failed_first(tmp_path:
     failed, crashed, *_ = close(sample_run(tmp_path).record).failures
     assert failed.first is not None
     assert (failed.first.rank, crashed.first) == (1, None)
+
+
+def test_the_case_that_passed_closest_to_its_tolerance_is_told_for_each_tensor(tmp_path: Path) -> None:
+    """Of those that failed nothing says how near a right one comes."""
+    run = FakeRun(["t[a]", "t[b]", "t[c]"])
+    for name, share in (("t[a]", 0.25), ("t[b]", 0.5), ("t[c]", 7.0)):
+        metrics = (TensorError("out", 1.0, 1.0, 0.1, 0.1, share=share, count=4),)
+        ranks = (RankResult(name, 1, 0, True, 0.0, 0.1, metrics=metrics),)
+        run.leave(FakeRun.attempt(name, Verdict.PASSED, ranks=ranks))
+        run.settle(name, Verdict.PASSED)
+    assert close(run.record).closest == {("t", "out"): ("t[b]", 0.5)}
+
+
+def test_the_summary_shows_what_passed_closest_to_its_tolerance(tmp_path: Path) -> None:
+    page = summary.render(close(sample_run(tmp_path).record), tmp_path)
+    assert "| error/tol | test | tensor | case |\n" in page
+    assert f"| 0.25 | `ref` | `out` | `{PASSED}` |\n" in page
 
 
 def test_a_flaky_case_has_the_attempts_that_went_wrong(tmp_path: Path) -> None:

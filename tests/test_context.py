@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 
 import pytest
 import torch
 
-from cp_matrix.worker.context import Communicator, Context, compare_tensors
+from cp_matrix.worker.context import Communicator, Context, ToleranceError
+
+#: By tensor, how far it is off.
+WRONG = {"out": 0.5, "dq": 0.0, "dv": 0.5}
 
 
 @pytest.fixture
@@ -26,32 +27,23 @@ def test_what_is_no_figure_is_refused_by_its_name_and_kind(
         context.record("x", value)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("shape", [(), (5,), (2, 3), (2, 1, 4)])
-def test_a_mismatch_is_told_by_the_index_of_its_worst_element(shape: tuple[int, ...]) -> None:
-    expected = torch.zeros(shape)
-    for flat in range(expected.numel()):
-        actual = expected.clone()
-        actual.view(-1)[flat] = 2.0
-        index = torch.nonzero(actual)[0].tolist()
-        detail = compare_tensors("out", actual, expected, atol=0.1, rtol=0.0).detail
-        assert f"at {index}: 2, expected 0" in detail
+@pytest.mark.parametrize("reason", ["", " \n"])
+def test_a_case_that_compares_nothing_says_why(context: Context, reason: str) -> None:
+    with pytest.raises(ValueError, match=r"^no_comparison needs a reason"):
+        context.no_comparison(reason)
 
 
-#: Prints the modules that telling of a mismatch has loaded.
-MISMATCH = """
-import sys, torch
-from cp_matrix.worker.context import ToleranceError, compare_tensors
-from cp_matrix.worker.error_text import rank_error, traceback_of
-before = set(sys.modules)
-told = compare_tensors("out", torch.zeros(4, 4), torch.ones(4, 4).t(), atol=0.1, rtol=0.1)
-try:
-    raise ToleranceError(told.detail)
-except ToleranceError as error:
-    traceback_of(error), rank_error(error)
-print(*sorted(set(sys.modules) - before))
-"""
+def test_a_comparison_says_whether_it_holds_and_all_mismatches_are_told_together(context: Context) -> None:
+    ones = torch.ones(2)
+    held = [context.compare(name, ones + shift, ones, atol=0.1, rtol=0) for name, shift in WRONG.items()]
+    with pytest.raises(ToleranceError) as told:
+        context.raise_for_mismatch()
+    assert held == [False, True, False]
+    assert [line.partition(":")[0] for line in str(told.value).splitlines()] == ["out", "dv"]
 
 
-def test_telling_of_a_mismatch_loads_nothing() -> None:
-    ended = subprocess.run([sys.executable, "-c", MISMATCH], check=False, capture_output=True, text=True)
-    assert (ended.returncode, ended.stdout.split()) == (0, []), ended.stderr
+def test_a_case_may_expect_zeros_and_another_dtype_where_it_says_so(context: Context) -> None:
+    zeros = torch.zeros(2)
+    assert context.compare("out", zeros.double(), zeros, atol=0, rtol=0, allow_zero=True, check_dtype=False)
+    assert context.compare("out", zeros.half(), zeros, atol=0, rtol=0, check_dtype=torch.float16)
+    assert [metric.zero for metric in context.metrics] == [False, True]

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import pytest
+
 from cp_matrix.record.results import Attempt, CaseResult, RankError, RankResult, TensorError, Verdict
-from cp_matrix.report.details import details, metrics_table, worst
+from cp_matrix.report.details import details, metrics_table, nearest, worst
 
 CASE = "t[a]"
 
@@ -22,7 +25,8 @@ def result(verdict: Verdict) -> CaseResult:
 
 
 def tensor(name: str, max_abs: float | None) -> TensorError:
-    return TensorError(name, max_abs, max_abs, 1e-5, 1e-5, None, max_abs is not None)
+    share = None if max_abs is None else max_abs / 4
+    return TensorError(name, max_abs, max_abs, 1e-5, 1e-5, None, max_abs is not None, share=share, count=8)
 
 
 def test_details_start_with_the_failing_ranks_traceback(tmp_path: Path) -> None:
@@ -63,7 +67,44 @@ def test_details_stay_within_their_limit(tmp_path: Path) -> None:
 
 def test_the_figures_show_rank_tensor_error_and_tolerance() -> None:
     table = metrics_table([record(1, metrics=(tensor("dq", 0.5),))])
-    assert table.splitlines()[1].split() == ["1", "dq", "0.5", "0.5", "1e-05", "1e-05", "-", "ok"]
+    assert table.splitlines()[1].split() == ["1", "dq", "0.5", "0.125", "0.5", "1e-05", "1e-05", "-", "ok"]
+
+
+@pytest.mark.parametrize(
+    ("metric", "shown"),
+    [
+        (tensor("dq", None), ["not finite"] * 3),
+        (TensorError("dq", None, None, 0.1, 0.1, ok=False), ["not compared"] * 3),
+        (TensorError("dq", 0.5, 0.5, 0.0, 0.0, ok=False, count=8), ["0.5", "no tolerance", "0.5"]),
+    ],
+)
+def test_a_figure_that_is_not_there_says_why(metric: TensorError, shown: list[str]) -> None:
+    row = metrics_table([record(1, metrics=(metric,))]).splitlines()[1]
+    assert re.split(r"  +", row)[2:5] == shown
+
+
+@pytest.mark.parametrize(
+    ("count", "ok", "zero", "state"),
+    [
+        *((4, True, False, "ok"), (4, True, True, "all zero"), (0, True, True, "empty")),
+        *((4, False, True, "MISMATCH"), (0, False, False, "MISMATCH")),
+    ],
+)
+def test_the_figures_say_where_what_is_expected_is_nothing(
+    count: int, ok: bool, zero: bool, state: str
+) -> None:
+    metric = TensorError("dq", 0.0, 0.0, 0.1, 0.1, ok=ok, share=0.0, count=count, zero=zero)
+    row = metrics_table([record(1, metrics=(metric,))]).splitlines()[1]
+    assert re.split(r"  +", row)[-1] == state
+
+
+def test_the_nearest_to_its_tolerance_need_not_have_the_largest_error() -> None:
+    near, far = (
+        TensorError("dq", 0.5, 0.5, 0.1, 0.1, share=0.9),
+        TensorError("dq", 9.0, 9.0, 99.0, 0.1, share=0.1),
+    )
+    ranks = [record(0, metrics=(near,)), record(1, metrics=(far,))]
+    assert (nearest(ranks)["dq"], worst(ranks)["dq"]) == (near, far)
 
 
 def test_without_figures_there_is_no_table() -> None:

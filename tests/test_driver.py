@@ -11,10 +11,20 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_worlds import CASES, LIMITS, STARTS, Clock, ScriptedRun, ScriptedWorld, ScriptedWorlds, case
+from scripted_worlds import (
+    CASES,
+    GO_ON,
+    LIMITS,
+    STARTS,
+    Clock,
+    ScriptedRun,
+    ScriptedWorld,
+    ScriptedWorlds,
+    case,
+)
 
 from cp_matrix.errors import ExitCode, InternalError
-from cp_matrix.mailbox import Ended, Mailbox
+from cp_matrix.mailbox import AfterFailure, Ended, Mailbox
 from cp_matrix.matrix.case import Case
 from cp_matrix.record import events
 from cp_matrix.record.results import Verdict
@@ -125,6 +135,7 @@ def test_cases_with_different_environments_share_no_world(play: Play) -> None:
         ("between", "passed"),
         ("mismatch", "failed"),
         ("mismatch_on_one", "failed"),
+        ("nothing", "failed"),
         ("unlisting", "passed"),
         ("overdue", "timeout"),
         ("overdue_fail", "timeout"),
@@ -138,16 +149,26 @@ def test_a_case_gets_the_verdict_of_what_its_ranks_did_and_its_neighbours_pass(
     assert run.verdicts == {"a": "passed", "b": verdict, "c": "passed"}
 
 
-@pytest.mark.parametrize("act", ["pass", "mismatch", "mismatch_on_one"])
+@pytest.mark.parametrize("act", GO_ON)
 def test_a_world_goes_on_where_every_rank_says_it_can(play: Play, act: str) -> None:
     run = play("abc", ScriptedWorlds(cases=acts(b=act)))
     assert {world for world, _, _ in begun(run)} == {"w0001"}
 
 
-@pytest.mark.parametrize("act", [act for act in CASES if act not in ("pass", "mismatch", "mismatch_on_one")])
+@pytest.mark.parametrize("act", [act for act in CASES if act not in GO_ON])
 def test_the_world_is_replaced_where_one_cannot_go_on(play: Play, act: str) -> None:
     run = play("abc", ScriptedWorlds(cases=acts(b=act)), rules=Rules(retries=0))
     assert [launch for launch, name, _ in begun(run) if name == "c"] == ["w0002"]
+
+
+@pytest.mark.parametrize("act", ["mismatch", "nothing"])
+def test_a_person_can_have_the_world_replaced_after_any_failure(play: Play, act: str) -> None:
+    worlds = ScriptedWorlds(cases=acts(b=act))
+    run = play("abc", worlds, after_failure=AfterFailure.REPLACE)
+    assert (run.verdicts, [world.spec.name for world in worlds.worlds]) == (
+        {"a": "passed", "b": "failed", "c": "passed"},
+        ["w0001", "w0002"],
+    )
 
 
 def test_cases_handed_out_ahead_but_not_begun_go_back_in_their_order(play: Play) -> None:
@@ -498,6 +519,7 @@ OUTCOME = {
     "fail_on_one": Verdict.FAILED,
     "mismatch": Verdict.FAILED,
     "mismatch_on_one": Verdict.FAILED,
+    "nothing": Verdict.FAILED,
     "crash": Verdict.CRASHED,
     "crash_untold": Verdict.CRASHED,
     "garbage": Verdict.CRASHED,

@@ -58,6 +58,18 @@ ENDED_BY = {
     "unspeakable": ("Unspeakable", "<its text cannot be had: ValueError>"),
     "surrogates": ("ValueError", "a \\ud800 and a \0"),
     "no tolerance": ("ValueError", "out: atol=inf, rtol=0.0, rmse_bound=None must be finite"),
+    "returns False": (
+        "ReturnedValueError",
+        "the case returned False, which decides nothing: compare or raise instead",
+    ),
+    "returns a tensor": (
+        "ReturnedValueError",
+        "the case returned a Tensor, which decides nothing: compare or raise instead",
+    ),
+    "declares nothing": (
+        "ValueError",
+        "no_comparison needs a reason: how the case is checked instead",
+    ),
     "replaced streams": ("AssertionError", "after the streams are replaced"),
 }
 
@@ -72,7 +84,15 @@ def test_whatever_ends_a_case_is_its_failure(rank: Path, what: str) -> None:
 @pytest.mark.parametrize(
     "what",
     [
-        *("pass", "match", "closed streams", "detached stream", "closed descriptors", "says something"),
+        *(
+            "pass",
+            "match",
+            "declares",
+            "closed streams",
+            "detached stream",
+            "closed descriptors",
+            "says something",
+        ),
         *("says bytes", "says surrogates", "figures", "fork", "leak", "last"),
     ],
 )
@@ -93,6 +113,7 @@ def test_a_mismatch_fails_the_case_and_keeps_its_measure(rank: Path) -> None:
     [
         ("pass", True, True),
         ("mismatch", True, True),
+        ("returns False", True, True),
         ("raise", False, False),
         ("exit", False, False),
         ("coroutine", False, False),
@@ -125,6 +146,21 @@ def test_a_person_can_say_whether_a_world_goes_on_after_a_failure(
 def test_records_tell_in_which_order_cases_ended_on_the_clock_that_processes_share(rank: Path) -> None:
     ends = [record(rank, what).ended for what in CASES]
     assert (ends == sorted(ends), 0.0 < ends[0] < ends[-1] < time.monotonic()) == (True, True)
+
+
+def test_a_mismatch_is_told_also_where_the_case_returned_something(rank: Path) -> None:
+    error = record(rank, "returns a mismatch").error
+    assert error is not None
+    assert (error.type, error.message[:5]) == ("ToleranceError", "out: ")
+
+
+def test_a_record_says_how_much_was_compared_and_why_nothing_was(rank: Path) -> None:
+    said = {what: record(rank, what) for what in ("match", "declares", "pass")}
+    assert {what: ([one.count for one in each.metrics], each.unchecked) for what, each in said.items()} == {
+        "match": ([4], ""),
+        "declares": ([], "asserted \\ud800"),
+        "pass": ([], ""),
+    }
 
 
 def test_a_mismatch_is_told_without_the_frames_of_the_runner(rank: Path) -> None:
@@ -172,6 +208,7 @@ def test_figures_are_kept_as_numbers_or_text_that_can_be_stored(rank: Path) -> N
         ("no metric", "object"),
         ("no metrics", "NoneType"),
         ("no values", "storable"),
+        ("declares no text", "encodable"),
         ("no name", "metrics"),
     ],
 )

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import dataclasses
 
+import msgspec
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from cp_matrix.record.results import Attempt, RankError, RankResult, Verdict
+from cp_matrix.record.results import Attempt, RankError, RankResult, TensorError, Verdict
 from cp_matrix.run.policy import (
     SPOILED,
     Judgement,
@@ -23,8 +24,16 @@ LIMITS = Limits(grace=5.0, teardown=30.0, exits=1.0, writing=0.0)
 LIMIT = 60.0
 
 
+def tensor(name: str = "out", count: int = 4, *, zero: bool = False) -> TensorError:
+    return TensorError(name, 0.0, 0.0, 1e-5, 1e-5, count=count, zero=zero)
+
+
 def ok(rank: int, ended: float = 1.0, seconds: float = 1.0) -> RankResult:
-    return RankResult("t[a]", 1, rank, True, 100.0, seconds, ended=ended)
+    return RankResult("t[a]", 1, rank, True, 100.0, seconds, metrics=(tensor(),), ended=ended)
+
+
+def compared(rank: int, *metrics: TensorError, unchecked: str = "") -> RankResult:
+    return msgspec.structs.replace(ok(rank), metrics=metrics, unchecked=unchecked)
 
 
 def bad(
@@ -190,6 +199,53 @@ TABLE: dict[str, tuple[View, Judgement | None]] = {
 def test_a_view_is_judged(name: str) -> None:
     seen, judgement = TABLE[name]
     assert judge(seen, LIMITS, LIMIT) == judgement
+
+
+EMPTY, ZERO = (tensor(count=0, zero=True),), (tensor(zero=True),)
+NO_ELEMENT = "no rank compared one element"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "reason"),
+    [
+        ([compared(0), compared(1)], f"{NO_ELEMENT}: compare a result, or declare how it is checked by "),
+        ([compared(0), compared(1, unchecked="asserts")], f"{NO_ELEMENT}, and rank 0 did not declare that: "),
+        ([compared(0, unchecked="asserts"), compared(1, unchecked="asserts")], ""),
+        ([compared(0), compared(1, tensor())], ""),
+        ([compared(0, *EMPTY), compared(1, tensor())], ""),
+        ([compared(0, *EMPTY), compared(1, *EMPTY)], NO_ELEMENT),
+        ([compared(0, tensor(count=0)), compared(1)], NO_ELEMENT),
+        ([compared(0, *EMPTY, tensor("dq")), compared(1)], "out: it has no element on every rank, so that "),
+        ([compared(0, tensor(count=0), tensor("dq")), compared(1)], ""),
+        (
+            [compared(0, *ZERO), compared(1)],
+            "out: what is expected is zero everywhere on every rank, so that ",
+        ),
+        ([compared(0, *ZERO), compared(1, *EMPTY)], "out: what is expected is zero everywhere on every rank"),
+        ([compared(0, *ZERO), compared(1, tensor())], ""),
+        ([compared(0, *ZERO), compared(1, tensor("dq"))], "out: what is expected is zero everywhere"),
+        (
+            [compared(0, *ZERO, unchecked="asserts"), compared(1, unchecked="asserts")],
+            "out: what is expected",
+        ),
+        ([compared(0), bad(1)], "rank 1: ToleranceError: wrong"),
+    ],
+)
+def test_what_no_rank_has_compared_is_no_pass(ranks: list[RankResult], reason: str) -> None:
+    judged = judge(view(1, *ranks, complete_at=0.5, gates=BOTH_GO), LIMITS, LIMIT)
+    assert judged is not None
+    assert (judged.outcome, judged.reason[: len(reason)], judged.replace) == (
+        Verdict.FAILED if reason else Verdict.PASSED,
+        reason,
+        "",
+    )
+
+
+def test_a_case_that_took_too_long_and_compared_nothing_has_timed_out() -> None:
+    ranks = [compared(0), msgspec.structs.replace(compared(1), ended=80.0)]
+    judged = judge(view(90.0, *ranks, complete_at=90.0, gates=BOTH_GO), LIMITS, LIMIT)
+    assert judged is not None
+    assert judged.outcome is Verdict.TIMEOUT
 
 
 @st.composite

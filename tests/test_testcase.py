@@ -164,6 +164,7 @@ def test_properties_tell_the_axes_and_figures(tmp_path: Path) -> None:
         "seconds.cp": "0.250000",
         "max_abs.out": "0.5",
         "rmse.out": "0.5",
+        "error_per_tolerance.out": "0.25",
         "peak_memory": "2000",
         "value.tflops": "3.5",
     }

@@ -27,7 +27,7 @@ class Verdict(StrEnum):
 class TensorError(msgspec.Struct, frozen=True):
     """How far one tensor is from its reference, and against which tolerance.
 
-    ``max_abs`` and ``rmse`` are None where the value is not finite.
+    ``max_abs``, ``rmse`` and ``share`` are None where the value is not finite.
     """
 
     name: str
@@ -38,6 +38,12 @@ class TensorError(msgspec.Struct, frozen=True):
     rmse_bound: float | None = None
     ok: bool = True
     detail: str = ""
+    #: The largest error as a share of its tolerance: the maximum of |error| / (atol + rtol * |expected|).
+    share: float | None = None
+    #: How many elements were compared.
+    count: int = 0
+    #: Whether no element of what is expected differs from zero, and the case did not say that this may be.
+    zero: bool = False
 
 
 class RankError(msgspec.Struct, frozen=True):
@@ -67,6 +73,8 @@ class RankResult(msgspec.Struct, frozen=True):
     seconds: float
     error: RankError | None = None
     metrics: tuple[TensorError, ...] = ()
+    #: Why the case compares nothing, where it has said so.
+    unchecked: str = ""
     values: dict[str, float | str] = {}
     phases: dict[str, float] = {}
     peak_memory: int | None = None

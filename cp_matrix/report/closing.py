@@ -10,6 +10,7 @@ from pathlib import Path
 from cp_matrix.record.fold import RunRecord
 from cp_matrix.record.rerun import Rerun, bisect_command
 from cp_matrix.record.results import Attempt, CaseResult, RankResult, Verdict
+from cp_matrix.report.details import nearest
 from cp_matrix.report.first_failure import culprit, deciding, found_later, passes_alone
 from cp_matrix.report.phrases import STYLES, word
 from cp_matrix.report.printable import first_line, printable
@@ -58,6 +59,8 @@ class Closing:
         flaky: cases that passed only when tried again.
         leaks: what cases left behind, by case.
         failures: cases that failed, crashed or timed out, in the order they ended.
+        closest: for each (test[@variant], tensor) the case that passed closest to its tolerance, and the
+            largest error there as a share of it; the closest first.
     """
 
     record: RunRecord
@@ -68,6 +71,7 @@ class Closing:
     flaky: tuple[Concluded, ...]
     leaks: Mapping[str, tuple[str, ...]]
     failures: tuple[Concluded, ...]
+    closest: Mapping[tuple[str, str], tuple[str, float]]
 
     @cached_property
     def counts(self) -> Counter[Verdict | None]:
@@ -162,4 +166,20 @@ def close(record: RunRecord, command: Command = _RERUN, folder: Path | None = No
         flaky=told(result for result in ran if result.flaky),
         leaks={case: tuple(found) for case, found in leaks.items() if found},
         failures=told(result for result in ran if result.verdict.is_bad),
+        closest=_closest(record),
     )
+
+
+def _closest(record: RunRecord) -> dict[tuple[str, str], tuple[str, float]]:
+    found: dict[tuple[str, str], tuple[str, float]] = {}
+    for case in record.plan.runnable:
+        result = record.results.get(case.id)
+        if result is None or result.verdict is not Verdict.PASSED:
+            continue
+        attempt = deciding(result, record.attempts_of(case.id))
+        for name, metric in nearest(attempt.ranks if attempt is not None else ()).items():
+            # Where a larger share passed, another bound decided.
+            share = metric.share if metric.share is not None and metric.share <= 1.0 else 0.0
+            if share > found.get((case.group, name), ("", 0.0))[1]:
+                found[case.group, name] = case.id, share
+    return dict(sorted(found.items(), key=lambda one: -one[1][1]))

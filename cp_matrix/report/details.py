@@ -42,18 +42,20 @@ def details(attempt: Attempt, folder: Path, limit: int) -> str:
 
 
 def metrics_table(ranks: Iterable[RankResult]) -> str:
-    """Aligned lines, one a rank and tensor: errors, tolerances and whether they hold; or empty."""
-    header = ("rank", "tensor", "max abs", "RMSE", "atol", "rtol", "RMSE bound", "")
+    """Aligned lines, one a rank and tensor: errors, tolerances and whether they hold; or empty.
+
+    ``error/tol`` is the largest error as a share of its tolerance.
+    """
+    header = ("rank", "tensor", "max abs", "error/tol", "RMSE", "atol", "rtol", "RMSE bound", "")
     rows = [
         (
             str(record.rank),
             one_line(metric.name, 40),
-            _number(metric.max_abs, "not finite"),
-            _number(metric.rmse, "not finite"),
+            *(_number(value, missing(metric)) for value in (metric.max_abs, metric.share, metric.rmse)),
             _number(metric.atol, "-"),
             _number(metric.rtol, "-"),
             _number(metric.rmse_bound, "-"),
-            "ok" if metric.ok else "MISMATCH",
+            _state(metric),
         )
         for record in sorted(ranks, key=lambda record: record.rank)
         for metric in record.metrics
@@ -78,6 +80,22 @@ def worst(ranks: Iterable[RankResult]) -> dict[str, TensorError]:
     return farthest
 
 
+def missing(metric: TensorError) -> str:
+    """Why a figure of a tensor is not there."""
+    if not metric.count:
+        return "not compared"
+    return "not finite" if metric.max_abs is None else "no tolerance"
+
+
+def nearest(ranks: Iterable[RankResult]) -> dict[str, TensorError]:
+    """For each tensor, the record of the rank with the largest error as a share of its tolerance."""
+    found: dict[str, TensorError] = {}
+    for metric in (metric for record in ranks for metric in record.metrics):
+        if metric.name not in found or _share(metric) > _share(found[metric.name]):
+            found[metric.name] = metric
+    return found
+
+
 def _history(attempt: Attempt) -> list[str]:
     lines = [
         f"rank {record.rank} leaked: {'; '.join(record.leaks)}" for record in attempt.ranks if record.leaks
@@ -90,6 +108,16 @@ def _history(attempt: Attempt) -> list[str]:
 
 def _distance(metric: TensorError) -> float:
     return float("inf") if metric.max_abs is None else metric.max_abs
+
+
+def _state(metric: TensorError) -> str:
+    if not metric.ok:
+        return "MISMATCH"
+    return "ok" if not metric.zero else "all zero" if metric.count else "empty"
+
+
+def _share(metric: TensorError) -> float:
+    return float("inf") if metric.share is None else metric.share
 
 
 def _number(value: float | None, missing: str) -> str:

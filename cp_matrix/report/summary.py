@@ -65,6 +65,7 @@ def render(closing: Closing, folder: Path) -> str:
             (f"{_code(case)}: {_plain('; '.join(leaks))}" for case, leaks in closing.leaks.items()),
         ),
         *_skips(closing),
+        *_closest(closing),
         *_slowest(closing),
         *_listed("Notices", (one_line(notice, 500) for notice in closing.record.notices)),
         *_listed("Processes that do not die", finished.left if finished is not None else ()),
@@ -140,6 +141,17 @@ def _skips(closing: Closing) -> Iterator[str]:
             ((str(count), _plain(reason)) for reason, count in reasons[: 3 * LIST_LENGTH]),
         )
         yield from _rest(len(reasons) - 3 * LIST_LENGTH, "reasons: see `cp-matrix plan`")
+
+
+def _closest(closing: Closing) -> Iterator[str]:
+    """How near the tolerance it went, for whoever sets one, and to see it drift."""
+    if closing.closest:
+        yield "## Closest to tolerance"
+        rows = (
+            (f"{share:.3g}", _code(test, table=True), _code(tensor, table=True), _code(case, table=True))
+            for (test, tensor), (case, share) in list(closing.closest.items())[:LIST_LENGTH]
+        )
+        yield _table(("error/tol", "test", "tensor", "case"), rows)
 
 
 def _slowest(closing: Closing) -> Iterator[str]:

@@ -17,7 +17,7 @@ import junit_xml
 
 from cp_matrix.matrix.case import Case
 from cp_matrix.matrix.decide import Skip
-from cp_matrix.record.results import Attempt, CaseResult, Verdict
+from cp_matrix.record.results import Attempt, CaseResult, TensorError, Verdict
 from cp_matrix.report import details
 from cp_matrix.report.excerpt import excerpt, log_of
 from cp_matrix.report.first_failure import culprit, deciding, found_later
@@ -209,15 +209,23 @@ def _figures(attempt: Attempt) -> Mapping[str, object]:
             phases[name] = max(seconds, phases.get(name, 0.0))
     found |= {f"seconds.{name}": f"{seconds:.6f}" for name, seconds in phases.items()}
     for name, metric in details.worst(attempt.ranks).items():
-        found[f"max_abs.{name}"] = "not finite" if metric.max_abs is None else f"{metric.max_abs:.6g}"
-        found[f"rmse.{name}"] = "not finite" if metric.rmse is None else f"{metric.rmse:.6g}"
+        found[f"max_abs.{name}"] = _figure(metric.max_abs, metric)
+        found[f"rmse.{name}"] = _figure(metric.rmse, metric)
+    for name, metric in details.nearest(attempt.ranks).items():
+        found[f"error_per_tolerance.{name}"] = _figure(metric.share, metric)
     peaks = [record.peak_memory for record in attempt.ranks if record.peak_memory is not None]
     if peaks:
         found["peak_memory"] = max(peaks)
+    if unchecked := next((record.unchecked for record in attempt.ranks if record.unchecked), ""):
+        found["no_comparison"] = unchecked
     for record in attempt.ranks:
         for name, value in record.values.items():
             found.setdefault(f"value.{name}", value)
     return found
+
+
+def _figure(value: float | None, metric: TensorError) -> str:
+    return details.missing(metric) if value is None else f"{value:.6g}"
 
 
 def _property(name: str, value: object) -> str:

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from cp_matrix.mailbox import Mailbox, WorldSpec
+from cp_matrix.mailbox import AfterFailure, Mailbox, WorldSpec
 from cp_matrix.record.results import Attempt, Verdict
 from cp_matrix.run import policy
 from cp_matrix.run.handle import Handle, Unstarted
@@ -320,6 +320,9 @@ class Fleet:
 
     def _close_case(self, world: World, judgement: policy.Judgement, view: policy.View, now: float) -> None:
         work, attempt = world.close_case(judgement, view)
+        if judgement.outcome.is_bad and self._settings.spec.after_failure is AfterFailure.REPLACE:
+            # Each rank may have passed: that they compared nothing, only all of them together tell.
+            judgement = replace(judgement, replace=judgement.replace or "a case failed")
         if judgement.replace:
             unhealthy = next((result.unhealthy for result in attempt.ranks if result.unhealthy), "")
             why = f"{judgement.replace}: {unhealthy}" if unhealthy else judgement.replace

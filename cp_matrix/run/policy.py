@@ -130,6 +130,8 @@ def _complete(view: View, limits: Limits, failed: Sequence[RankResult], limit: f
     outcome, reason, rank = Verdict.PASSED, "", None
     if failed:
         outcome, reason, rank = Verdict.FAILED, _failure_line(decisive), decisive.rank
+    elif reason := _vacuous(list(view.results.values())):
+        outcome = Verdict.FAILED
     if all(view.gates.get(each) for each in range(view.world_size)):
         return Judgement(outcome, reason, rank)
     waiting = [each for each in range(view.world_size) if each not in view.gates]
@@ -168,6 +170,29 @@ def _failure_line(result: RankResult) -> str:
     first_line = result.error.message.strip().splitlines()
     message = f": {first_line[0]}" if first_line else ""
     return f"rank {result.rank}: {result.error.type}{message}"
+
+
+def _vacuous(results: Sequence[RankResult]) -> str:
+    """Why it proves nothing that no rank failed, or empty.
+
+    A rank's own part may well be empty or zero; what counts is what all ranks have compared together.
+    """
+    metrics = [metric for result in results for metric in result.metrics]
+    silent = sorted(result.rank for result in results if not result.unchecked)
+    if silent and not any(metric.count for metric in metrics):
+        declared = "" if len(silent) == len(results) else f", and {_ranks(silent)} did not declare that"
+        return (
+            f"no rank compared one element{declared}: compare a result, or declare how it is checked "
+            "by context.no_comparison(reason)"
+        )
+    meaningful = {metric.name for metric in metrics if not metric.zero}
+    for name in dict.fromkeys(metric.name for metric in metrics if metric.name not in meaningful):
+        compared = any(metric.count for metric in metrics if metric.name == name)
+        what = "what is expected is zero everywhere" if compared else "it has no element"
+        return (
+            f"{name}: {what} on every rank, so that nothing is compared (if that is meant: allow_zero=True)"
+        )
+    return ""
 
 
 def _ranks(ranks: Sequence[int]) -> str:

@@ -1,7 +1,6 @@
 """What a case function is given besides its parameters."""
 
 import contextlib
-import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
@@ -11,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from cp_matrix.record.results import TensorError
+from cp_matrix.worker.comparison import compare_tensors
 
 T = TypeVar("T")
 
@@ -156,9 +156,16 @@ class Context:
     def no_comparison(self, reason: str) -> None:
         """Declare that this case checks what it is about without `compare`.
 
+        A case in which no rank compares one element fails unless every rank has declared this.
+
         Args:
             reason: how it is checked instead, as a sentence.
+
+        Raises:
+            ValueError: there is no reason.
         """
+        if not reason.strip():
+            raise ValueError("no_comparison needs a reason: how the case is checked instead")
         self.unchecked = reason
 
     def compare(
@@ -171,17 +178,26 @@ class Context:
         rtol: float,
         rmse_bound: float | None = None,
         require_close: bool = True,
+        allow_zero: bool = False,
+        check_dtype: bool | torch.dtype = True,
     ) -> bool:
         """Compare two tensors, record the errors, and remember a mismatch.
 
         Every element must satisfy ``|actual - expected| <= atol + rtol * |expected|``; with
         ``rmse_bound`` also the root mean square error must be at most that. A value that is not
-        finite, or a shape that differs, is a mismatch. All comparisons of a case are made; the case
-        fails after its function has returned, with all mismatches in one `ToleranceError`.
+        finite, in either tensor, is a mismatch; so is another shape or dtype, what is no dense tensor,
+        and a tensor compared with itself. All comparisons of a case are made; the case fails after its
+        function has returned, with all mismatches in one `ToleranceError`.
+
+        A case also fails where a name was given nothing but zeros, or no element at all, to be expected
+        on every rank that compared it: whatever does nothing would pass.
 
         Args:
             require_close: without it elements outside ``atol`` and ``rtol`` are counted in the record
                 but are no mismatch; ``rmse_bound`` decides.
+            allow_zero: what is expected may be zero, or without an element, on every rank.
+            check_dtype: whether both tensors must have one dtype; or the dtype of ``actual``, where
+                what is expected is more precise.
 
         Raises:
             ValueError: a tolerance is not finite; nothing would be outside it.
@@ -194,6 +210,8 @@ class Context:
             rtol=rtol,
             rmse_bound=rmse_bound,
             require_close=require_close,
+            allow_zero=allow_zero,
+            check_dtype=check_dtype,
         )
         self.metrics.append(metric)
         return metric.ok
@@ -203,63 +221,3 @@ class Context:
         wrong = [metric for metric in self.metrics if not metric.ok]
         if wrong:
             raise ToleranceError("\n".join(f"{metric.name}: {metric.detail}" for metric in wrong))
-
-
-def compare_tensors(
-    name: str,
-    actual: torch.Tensor,
-    expected: torch.Tensor,
-    *,
-    atol: float,
-    rtol: float,
-    rmse_bound: float | None = None,
-    require_close: bool = True,
-) -> TensorError:
-    """Measure how far ``actual`` is from ``expected``, as `Context.compare` says (any floating dtype)."""
-
-    if not all(map(math.isfinite, (atol, rtol, rmse_bound or 0.0))):
-        raise ValueError(f"{name}: atol={atol}, rtol={rtol}, rmse_bound={rmse_bound} must be finite")
-
-    def result(
-        max_abs: float | None, rmse: float | None, detail: str, *, ok: bool | None = None
-    ) -> TensorError:
-        bound = None if rmse_bound is None else float(rmse_bound)
-        ok = not detail if ok is None else ok
-        return TensorError(name, max_abs, rmse, float(atol), float(rtol), bound, ok, detail)
-
-    if actual.shape != expected.shape:
-        return result(None, None, f"shape {list(actual.shape)}, expected {list(expected.shape)}")
-    got = actual.detach().to(torch.float64)
-    want = expected.detach().to(device=got.device, dtype=torch.float64)
-    if got.numel() == 0:
-        return result(0.0, 0.0, "")
-    for label, tensor in (("", got), ("expected ", want)):
-        bad = int((~torch.isfinite(tensor)).sum())
-        if bad:
-            return result(None, None, f"{label}{bad} of {tensor.numel()} values are not finite")
-    error = (got - want).abs()
-    max_abs = float(error.max())
-    rmse = float(error.square().mean().sqrt())
-    outside = int((error > atol + rtol * want.abs()).sum())
-    problems = []
-    if outside:
-        index = _unravelled(int(error.argmax()), error.shape)
-        got_worst, want_worst = float(got[tuple(index)]), float(want[tuple(index)])
-        problems.append(
-            f"{outside} of {got.numel()} values outside atol={atol:g} rtol={rtol:g}, "
-            f"worst {max_abs:.3e} at {index}: {got_worst:.6g}, expected {want_worst:.6g}"
-        )
-    ok = not (outside and require_close)
-    if rmse_bound is not None and rmse > rmse_bound:
-        ok = False
-        problems.append(f"RMSE {rmse:.3e} above {rmse_bound:g}")
-    return result(max_abs, rmse, "; ".join(problems), ok=ok)
-
-
-def _unravelled(flat: int, shape: torch.Size) -> list[int]:
-    """The index of element ``flat``; torch's own function loads its compiler, which takes a second."""
-    index = []
-    for size in reversed(shape):
-        flat, position = divmod(flat, size)
-        index.append(position)
-    return index[::-1]

@@ -32,6 +32,7 @@ from cp_matrix.mailbox import (
 from cp_matrix.record.results import LogSpan, RankResult
 from cp_matrix.worker.error_text import (
     LEAK_LIMIT,
+    MESSAGE_LIMIT,
     encodable,
     message_of,
     name_of,
@@ -58,6 +59,10 @@ _LONGEST_AT_GATE, _LONGEST_IDLE = 0.001, 0.005
 
 class SuiteError(Exception):
     """The suite cannot be imported, or is no function."""
+
+
+class ReturnedValueError(Exception):
+    """The case's function returned something."""
 
 
 CaseFunction = Callable[[Mapping[str, Any], Any], None]
@@ -178,14 +183,16 @@ class Rank:
         returned = False
         started, clock, process = _time(), _perf_counter(), os.getpid()
         try:
-            _refuse_unfinished(self.suite(order.params, context))
+            value: object = self.suite(order.params, context)
+            _refuse_unfinished(value)
             if self.communicator.device.type == "cuda":
                 torch.cuda.synchronize(self.communicator.device)
             returned = True
             context.raise_for_mismatch()
-        except ToleranceError as mismatch:
-            # It is raised here for every case: the figures tell what is wrong, the frames nothing.
-            error = mismatch.with_traceback(None)
+            _refuse_value(value)
+        except (ToleranceError, ReturnedValueError) as judged:
+            # It is raised here for every case: the message tells what is wrong, the frames nothing.
+            error = judged.with_traceback(None)
         except BaseException as caught:  # noqa: BLE001 - also SystemExit and KeyboardInterrupt: none ends the rank
             error, returned = caught, False
         if os.getpid() != process:
@@ -265,6 +272,19 @@ def _refuse_unfinished(returned: object) -> None:
         raise TypeError(f"the case returned a {name} instead of running it: nothing was tested")
 
 
+def _refuse_value(returned: object) -> None:
+    """Fail a case whose function returned something: whoever wrote it takes that for its verdict.
+
+    Raises:
+        ReturnedValueError: it is not None.
+    """
+    if returned is not None:
+        shown = repr(returned) if type(returned) in (bool, int) else f"a {type(returned).__name__}"
+        raise ReturnedValueError(
+            f"the case returned {shown}, which decides nothing: compare or raise instead"
+        )
+
+
 def _with_figures(
     result: RankResult, context: Any, error: BaseException | None, peak: int | None
 ) -> RankResult:
@@ -277,6 +297,7 @@ def _with_figures(
         values={encodable(name): storable(value) for name, value in context.values.items()},
         phases=dict(context.phases),
         peak_memory=peak,
+        unchecked=shortened(encodable(context.unchecked), MESSAGE_LIMIT),
     )
 
 

@@ -115,5 +115,5 @@ def run_case(params: Mapping[str, Any], context: Context) -> None:
 
     with context.phase("compare"):
         atol, rtol = TOLERANCES[params["dtype"]]
-        context.compare("out", out, answer, atol=atol, rtol=rtol)
+        context.compare("out", out, answer, atol=atol, rtol=rtol, check_dtype=dtype)
     context.record("cache_bytes_per_rank", 2 * k[:, mine].numel() * k.element_size())

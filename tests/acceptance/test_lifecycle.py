@@ -19,6 +19,7 @@ SUITE = """
 import os, signal, time, torch
 
 def run(params, context):
+    context.no_comparison("it is about how worlds end")
     what = params["what"].rstrip("0123456789")
     if what == "mismatches":
         context.compare("out", torch.zeros(4), torch.ones(4), atol=0.1, rtol=0.1)

@@ -90,7 +90,9 @@ def bisect_commits(project: Project) -> list[str]:
     for number, what in enumerate(("passes()", None, None, "passes()", "fails()")):
         name = "case" if what is not None else "other"
         project.write(
-            "suite.py", f"def passes(): pass\ndef run(params, context): {what or 'pass'}  # {number}\n"
+            "suite.py",
+            "def passes(): pass\n"
+            f"def run(params, context): context.no_comparison('toy'); {what or 'pass'}  # {number}\n",
         )
         project.write(
             "m.yaml", f"suite: suite:run\ntests:\n  t: {{world_size: 1, axes: {{what: [{name}]}}}}\n"

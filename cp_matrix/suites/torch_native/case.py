@@ -133,4 +133,12 @@ def run_case(params: Mapping[str, Any], context: Context) -> None:
         found["joined_out"], expected["joined_out"] = whole, answer.expected["out"]
         for name, actual in found.items():
             bound = relative_rmse * float(expected[name].square().mean().sqrt())
-            context.compare(name, actual, expected[name], atol=close, rtol=close, rmse_bound=bound)
+            context.compare(
+                name,
+                actual,
+                expected[name],
+                atol=close,
+                rtol=close,
+                rmse_bound=bound,
+                check_dtype=problem.dtype,
+            )

@@ -21,6 +21,7 @@ import torch.distributed as dist
 
 def run(params: Mapping[str, Any], context: Any) -> None:
     """Do what the case is called after, or check that nothing is left of it."""
+    context.no_comparison("it is about the rank's process, not about what it computes")
     if params["then"] == "clean":
         check_clean(context)
     else:

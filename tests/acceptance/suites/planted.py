@@ -7,7 +7,7 @@ import random
 import resource
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,17 @@ HELD: list[bytearray] = []
 MIB = 2**20
 
 
+def asserting(case: Callable[[Params, Any], None]) -> Callable[[Params, Any], None]:
+    """A case that asserts what it is about."""
+
+    def run(params: Params, context: Any) -> None:
+        context.no_comparison("it asserts that nothing is left of what ran before")
+        case(params, context)
+
+    return run
+
+
+@asserting
 def environment(params: Params, context: Any) -> None:
     if params["what"] == "polluter":
         os.environ["PLANTED_DEBUG"] = "1"
@@ -29,6 +40,7 @@ def environment(params: Params, context: Any) -> None:
         assert "PLANTED_DEBUG" not in os.environ
 
 
+@asserting
 def dtype(params: Params, context: Any) -> None:
     if params["what"] == "polluter":
         torch.set_default_dtype(torch.float64)
@@ -38,6 +50,7 @@ def dtype(params: Params, context: Any) -> None:
         assert torch.ones(1).dtype is torch.float32
 
 
+@asserting
 def group(params: Params, context: Any) -> None:
     if params["what"] == "polluter":
         dist.new_group(list(range(context.world_size)))
@@ -45,6 +58,7 @@ def group(params: Params, context: Any) -> None:
         assert len(c10d._world.pg_names) == 1
 
 
+@asserting
 def memory(params: Params, context: Any) -> None:
     """A polluter keeps what the victim needs; the process may hold only so much."""
     if not DONE:
@@ -63,18 +77,21 @@ def memory(params: Params, context: Any) -> None:
         bytearray(300 * MIB)
 
 
+@asserting
 def pair(params: Params, context: Any) -> None:
     DONE.append(params["what"])
     if params["what"] == "victim":
         assert not {"first", "second"} <= set(DONE)
 
 
+@asserting
 def twice(params: Params, context: Any) -> None:
     DONE.append(params["what"])
     if params["what"] == "victim":
         assert DONE.count("polluter") < 2
 
 
+@asserting
 def sometimes(params: Params, context: Any) -> None:
     """The polluter poisons every third time it is run."""
     if params["what"] == "polluter":
@@ -84,6 +101,7 @@ def sometimes(params: Params, context: Any) -> None:
         assert not DONE
 
 
+@asserting
 def far(params: Params, context: Any) -> None:
     if params["number"] == 0:
         DONE.append("poisoned")
@@ -91,17 +109,20 @@ def far(params: Params, context: Any) -> None:
         assert not DONE
 
 
+@asserting
 def unreliable(params: Params, context: Any) -> None:
     """Fails the first time and then three times in ten, whatever ran before."""
     if params["what"] == "victim":
         assert random.Random(1400 + count("unreliable")).random() >= 0.3
 
 
+@asserting
 def alone(params: Params, context: Any) -> None:
     """Fails for two values of two axes together, and no other axis matters."""
     assert not (params["layout"] == "thd" and params["scheme"] in ("a2a", "p2p"))
 
 
+@asserting
 def crash(params: Params, context: Any) -> None:
     """The polluter leaves a process that breaks down in the victim."""
     if params["what"] == "polluter":
@@ -111,6 +132,7 @@ def crash(params: Params, context: Any) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+@asserting
 def crashing(params: Params, context: Any) -> None:
     """A polluter that crashes itself unless a helper ran before it."""
     DONE.append(params["what"])
@@ -120,18 +142,21 @@ def crashing(params: Params, context: Any) -> None:
         assert "polluter" not in DONE
 
 
+@asserting
 def once(params: Params, context: Any) -> None:
     """Fails the first time in this folder, and never again."""
     if params["what"] == "victim":
         assert count("once") > 0
 
 
+@asserting
 def hang(params: Params, context: Any) -> None:
     DONE.append(params["what"])
     if params["what"] == "victim" and "polluter" in DONE:
         signal.pause()
 
 
+@asserting
 def fourth(params: Params, context: Any) -> None:
     """Fails the fourth time."""
     assert count("fourth") != 3
