@@ -2,14 +2,17 @@
 
     python benchmarks/mutants.py [--only TEXT] [--jobs N] [--json FILE]
 
-Each mutant is one small change of the suite's source: another operator, another number, a statement left out. Ranks
-import the suite anew with that change and run every essential case of their number of ranks. What is still alive meets
-every case of the full matrix, and what is alive then the suite's own tests, which hold what no comparison of the
-suite with itself can: its oracle, its tolerances, what a comparison is. A hang, a crash and an exception count as
-noticed. Mutants that change nothing, or nothing that a run may notice, say so in `UNNOTICEABLE`.
+Each mutant is one small change of the source: another operator, another number, a statement left out. Ranks
+import the suite anew with that change and run the essential cases of their number of ranks, up to the first
+that fails. A mutant of the schemes that is still alive meets the full matrix, and whatever is alive then the
+tests of its module. A hang, a crash and an exception count as noticed. Mutants that change nothing that
+anybody may notice say so in `UNNOTICEABLE`.
 
-The exit code is 1 where a mutant is alive at the end that is not among those, and where the essential cases
-notice fewer than 98 of 100 of what a run notices.
+Two tables: the schemes, and what judges them, where tests hold what no comparison of the suite with itself
+can: which problem is asked, what is the right answer, what is near enough and what is refused.
+
+The exit code is 1 where a mutant is alive at the end that is not in `UNNOTICEABLE`, and where of the schemes'
+mutants the essential cases notice fewer than 98 of 100, or the full matrix not all.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from mutated import ROOT, Mutant, mutants
+from mutated import COMPARISON, CONTEXT, ROOT, Mutant, mutants
 from unnoticeable import UNNOTICEABLE
 
 from cp_matrix.matrix.load import load
@@ -37,10 +40,15 @@ from cp_matrix.record.results import Verdict
 
 NOTICED = (Verdict.FAILED, Verdict.CRASHED, Verdict.TIMEOUT)
 SIZES = (2, 4)
-#: Seconds: all cases of one number of ranks, and the suite's own tests.
-PATIENCE = {"essential": 30.0, "full": 120.0}
-TESTS = ("test_reference_*.py", "test_context.py")
-#: Of 100 mutants that a run notices, how many the essential cases must.
+#: Seconds that all cases of one number of ranks may take; they take a tenth of it.
+PATIENCE = {"essential": 20.0, "full": 120.0}
+#: Test files by module; the first that match.
+TESTS = {
+    COMPARISON: ("test_comparison.py", "test_reference_tolerances.py"),
+    CONTEXT: ("test_comparison.py", "test_context.py", "test_reference_tolerances.py", "test_loop.py"),
+    "": ("test_reference_*.py",),
+}
+#: Of 100 mutants of the schemes that a run notices, how many the essential cases must.
 ENOUGH = 98
 
 
@@ -59,15 +67,20 @@ def noticed(numbers: Iterable[int], size: int, stage: str, folder: Path, jobs: i
     Raises:
         RuntimeError: the suite as it is does not pass, or a mutant has no verdict.
     """
-    wanted = [-1, *numbers]
+    wanted = {
+        -1: ("", ""),
+        **{number: (mutants()[number].module, mutants()[number].source) for number in numbers},
+    }
     here = folder / f"{stage}-{size}"
     here.mkdir()
     (here / "cases.json").write_text(json.dumps(cases(essential=stage == "essential")))
+    for number, (module, source) in wanted.items():
+        (here / f"{number}.json").write_text(json.dumps({"module": module, "source": source}))
     test = {
         "world_size": size,
         "timeout": PATIENCE[stage],
-        "with": {"cases": str(here / "cases.json")},
-        "axes": {"mutant": wanted},
+        "with": {"folder": str(here)},
+        "axes": {"mutant": list(wanted)},
     }
     matrix = here / "mutants.yaml"
     matrix.write_text(yaml.safe_dump({"suite": "mutated:run_case", "tests": {"t": test}}))
@@ -92,10 +105,13 @@ def noticed_by_tests(mutant: Mutant, folder: Path) -> bool:
     shutil.rmtree(overlay, ignore_errors=True)
     shutil.copytree(ROOT / "cp_matrix", overlay / "cp_matrix", ignore=shutil.ignore_patterns("__pycache__"))
     (overlay / Path(*mutant.module.split("."))).with_suffix(".py").write_text(mutant.source)
-    files = sorted(str(path) for pattern in TESTS for path in (ROOT / "tests").glob(pattern))
+    patterns = next(patterns for module, patterns in TESTS.items() if module in ("", mutant.module))
+    files = sorted(str(path) for pattern in patterns for path in (ROOT / "tests").glob(pattern))
     words = [sys.executable, "-P", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *files]
     environ = os.environ | {"PYTHONPATH": str(overlay)}
-    done = subprocess.run(words, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=900, check=False)
+    done = subprocess.run(
+        words, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=900, check=False
+    )
     if done.returncode not in (0, 1, 2):
         raise RuntimeError(f"the tests could not be run:\n{done.stdout}{done.stderr}")
     return done.returncode != 0
@@ -103,44 +119,53 @@ def noticed_by_tests(mutant: Mutant, folder: Path) -> bool:
 
 def judge(chosen: Sequence[int], folder: Path, jobs: int) -> dict[int, str]:
     """By what each of these mutants is noticed: essential, full, tests, or nothing."""
+    everything = mutants()
     alive, found = list(chosen), dict.fromkeys(chosen, "nothing")
     for stage in PATIENCE:
         for size in SIZES:
-            for number in noticed(alive, size, stage, folder, jobs):
+            meeting = [n for n in alive if stage == "essential" or not everything[n].judges]
+            for number in noticed(meeting, size, stage, folder, jobs) if meeting else ():
                 if number >= 0:
                     found[number] = stage
                     alive.remove(number)
         print(f"{stage}: {len(chosen) - len(alive)} of {len(chosen)} noticed so far", flush=True)
-    everything = mutants()
     for number in alive:
         if noticed_by_tests(everything[number], folder):
             found[number] = "tests"
+        else:
+            print(f"nothing notices {everything[number].name}", flush=True)
     return found
 
 
 def table(found: Mapping[int, str]) -> str:
-    """One line a module, and every mutant that the essential cases do not notice."""
+    """One line a module, for schemes and for judges, and what the essential cases do not notice."""
     everything = mutants()
-    by_module: dict[str, Counter[str]] = {}
+    columns = ("essential", "full", "tests", "equal", "nothing")
+    lines = []
+    for title, judges in (("schemes", False), ("judges", True)):
+        by_module: dict[str, Counter[str]] = {}
+        for number, by in found.items():
+            mutant = everything[number]
+            if mutant.judges is judges:
+                column = "equal" if by == "nothing" and mutant.name in UNNOTICEABLE else by
+                by_module.setdefault(mutant.module.rpartition(".")[2], Counter())[column] += 1
+        lines.append(f"{title:<12}{'mutants':>9}" + "".join(f"{name:>11}" for name in columns))
+        total = sum(by_module.values(), Counter[str]())
+        for name, counts in (*by_module.items(), ("all", total)):
+            lines.append(f"{name:<12}{counts.total():>9}" + "".join(f"{counts[one]:>11}" for one in columns))
+        lines.append("")
     for number, by in found.items():
         mutant = everything[number]
-        column = "equal" if by == "nothing" and mutant.name in UNNOTICEABLE else by
-        by_module.setdefault(mutant.module.rpartition(".")[2], Counter())[column] += 1
-    columns = ("essential", "full", "tests", "equal", "nothing")
-    lines = [f"{'module':<12}{'mutants':>9}" + "".join(f"{name:>11}" for name in columns)]
-    total = sum(by_module.values(), Counter())
-    for name, counts in (*by_module.items(), ("all", total)):
-        lines.append(f"{name:<12}{sum(counts.values()):>9}" + "".join(f"{counts[one]:>11}" for one in columns))
-    for number, by in found.items():
-        name = everything[number].name
-        if by != "essential":
-            reason = UNNOTICEABLE.get(name, "") if by == "nothing" else ""
-            lines.append(f"{by:<8} {name}" + (f"  ({reason})" if reason else ""))
+        if by != "essential" and not (by == "tests" and mutant.judges):
+            reason = UNNOTICEABLE.get(mutant.name, "") if by == "nothing" else ""
+            lines.append(f"{by:<8} {mutant.name}" + (f"  ({reason})" if reason else ""))
     return "\n".join(lines)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", default="", help="mutants whose name contains this")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="worlds of two ranks at once")
     parser.add_argument("--json", type=Path, help="write by what each mutant is noticed")
@@ -154,11 +179,11 @@ def main() -> int:
     if options.json:
         names = {mutants()[number].name: by for number, by in found.items()}
         options.json.write_text(json.dumps(names, indent=1))
-    counts = Counter(found.values())
-    alive = [number for number, by in found.items() if by == "nothing"]
-    unexplained = [number for number in alive if mutants()[number].name not in UNNOTICEABLE]
-    by_run = counts["essential"] + counts["full"]
-    return int(bool(unexplained) or 100 * counts["essential"] < ENOUGH * by_run)
+    unexplained = [n for n, by in found.items() if by == "nothing" and mutants()[n].name not in UNNOTICEABLE]
+    schemes = Counter(by for number, by in found.items() if not mutants()[number].judges)
+    noticeable = schemes["essential"] + schemes["full"] + schemes["tests"]
+    too_few = 100 * schemes["essential"] < ENOUGH * noticeable or schemes["tests"]
+    return int(bool(unexplained or too_few))
 
 
 if __name__ == "__main__":

@@ -9,27 +9,40 @@ import importlib
 import importlib.abc
 import importlib.util
 import json
+import re
 import sys
 import types
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
+
+import torch
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "cp_matrix.suites.reference"
-COMPARISON = "cp_matrix.worker.context"
+COMPARISON, CONTEXT = "cp_matrix.worker.comparison", "cp_matrix.worker.context"
 #: What is changed: modules, and of the last only the functions that compare.
 MODULES = (
     *(
         f"{PACKAGE}.{name}"
-        for name in ("a2a", "all_gather", "block", "case", "dense", "exchange", "layout", "p2p", "scheme")
+        for name in ("a2a", "all_gather", "block", "exchange", "layout", "p2p", "scheme", "sequences")
     ),
-    f"{PACKAGE}.sequences",
+    f"{PACKAGE}.case",
+    f"{PACKAGE}.dense",
     "cp_matrix.suites.parameters",
     COMPARISON,
+    CONTEXT,
+)
+_COMPARING = ("compare", "raise_for_mismatch")
+#: What says what is asked, what is right and what is near enough. No run of the suite can find a mistake
+#: there that its two sides share; the suite's own tests must. So must they with what refuses.
+_JUDGES = re.compile(
+    r"(dense|parameters|comparison|context)\.|case\.(module|problem_of|solve|full_precision)\b"
+    r"|sequences\.(module|single|packed|Sequences\.__post_init__)\b"
 )
 
 _OTHER: Mapping[type[ast.AST], type[Any]] = {
@@ -75,18 +88,29 @@ _OTHER_NAME = {
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change: where it is, what stood there and what stands there now."""
+    """One change: where it is, what stood there and what stands there now.
+
+    Attributes:
+        refuses: whether it is in what decides that a case is refused.
+        source: the whole module with the change in it.
+    """
 
     module: str
     function: str
     before: str
     after: str
+    refuses: bool
     source: str
 
     @property
     def name(self) -> str:
         """How it is called in tables, ``block.merge: a + b -> a - b``."""
         return f"{self.module.rpartition('.')[2]}.{self.function}: {self.before} -> {self.after}"
+
+    @property
+    def judges(self) -> bool:
+        """Whether it is in what checks the schemes, rather than in what is checked."""
+        return self.refuses or bool(_JUDGES.match(f"{self.module.rpartition('.')[2]}.{self.function}"))
 
 
 def _operator(node: ast.AST) -> Iterator[Callable[[Any], None]]:
@@ -96,11 +120,13 @@ def _operator(node: ast.AST) -> Iterator[Callable[[Any], None]]:
     if isinstance(node, ast.Compare):
         yield lambda at: at.ops.__setitem__(0, _OTHER[type(at.ops[0])]())
     if isinstance(node, ast.UnaryOp):
-        yield lambda at: setattr(at, "op", ast.UAdd() if isinstance(at.op, ast.USub) else ast.UAdd())
+        yield lambda at: setattr(at, "op", ast.UAdd())
     if isinstance(node, ast.Constant) and isinstance(node.value, bool):
         yield lambda at: setattr(at, "value", not at.value)
     elif isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
-        yield lambda at: setattr(at, "value", at.value + 1 if isinstance(at.value, int) else at.value * 10 + 1)
+        yield lambda at: setattr(
+            at, "value", at.value + 1 if isinstance(at.value, int) else at.value * 10 + 1
+        )
     if isinstance(node, ast.If) and not _refuses(node):
         yield lambda at: setattr(at, "test", ast.UnaryOp(ast.Not(), at.test))
     if isinstance(node, ast.IfExp):
@@ -127,11 +153,12 @@ def _left_out(at: Any) -> None:
     at.__class__, at.__dict__ = ast.Pass, {"lineno": at.lineno, "col_offset": at.col_offset}
 
 
-def _changeable(tree: ast.Module, wanted: Callable[[str], bool]) -> Iterator[tuple[str, str, int]]:
-    """Nodes that a run passes through: the function, the text of the statement, and the index in `ast.walk`."""
+def _changeable(tree: ast.Module) -> Iterator[tuple[str, bool, int]]:
+    """Nodes that a run passes through: the function, whether it is in a refusal, the index in `ast.walk`."""
     index = {id(node): number for number, node in enumerate(ast.walk(tree))}
 
-    def inside(node: ast.AST, function: str) -> Iterator[tuple[str, str, int]]:
+    def inside(node: ast.AST, function: str, refusal: bool) -> Iterator[tuple[str, bool, int]]:
+        refusal |= isinstance(node, ast.If) and _refuses(node)
         for name, child in (
             (name, child)
             for name, value in ast.iter_fields(node)
@@ -143,13 +170,12 @@ def _changeable(tree: ast.Module, wanted: Callable[[str], bool]) -> Iterator[tup
             ):
                 continue
             if isinstance(child, (ast.FunctionDef, ast.ClassDef)):
-                yield from inside(child, f"{function}.{child.name}".strip("."))
+                yield from inside(child, f"{function}.{child.name}".strip("."), refusal)
             elif not (isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant)):
-                if wanted(function):
-                    yield function, "", index[id(child)]
-                yield from inside(child, function)
+                yield function or "module", refusal, index[id(child)]
+                yield from inside(child, function, refusal)
 
-    yield from inside(tree, "")
+    return inside(tree, "", False)
 
 
 @cache
@@ -157,12 +183,14 @@ def mutants() -> tuple[Mutant, ...]:
     """All of them, in the order of the files; the same wherever the same source is."""
     found: list[Mutant] = []
     names: Counter[str] = Counter()
+    wanted = {f"Context.{name}" for name in _COMPARING}
     for module in MODULES:
         source = (ROOT / Path(*module.split("."))).with_suffix(".py").read_text()
         tree = ast.parse(source)
         nodes = list(ast.walk(tree))
-        comparing = module == COMPARISON
-        for function, _, number in _changeable(tree, _compares if comparing else bool_of):
+        for function, refuses, number in _changeable(tree):
+            if module == CONTEXT and function not in wanted:
+                continue
             for change in _operator(nodes[number]):
                 other = copy.deepcopy(tree)
                 node = list(ast.walk(other))[number]
@@ -171,20 +199,12 @@ def mutants() -> tuple[Mutant, ...]:
                 after = ast.unparse(ast.fix_missing_locations(node))
                 if before == after:
                     continue
-                mutant = Mutant(module, function or "module", _short(before), _short(after), ast.unparse(other))
+                mutant = Mutant(module, function, _short(before), _short(after), refuses, ast.unparse(other))
                 names[mutant.name] += 1
                 if (times := names[mutant.name]) > 1:
-                    mutant = Mutant(module, f"{mutant.function} ({times})", mutant.before, mutant.after, mutant.source)
+                    mutant = replace(mutant, function=f"{function} ({times})")
                 found.append(mutant)
     return tuple(found)
-
-
-def bool_of(function: str) -> bool:
-    return True
-
-
-def _compares(function: str) -> bool:
-    return function.startswith(("compare_tensors", "Context.compare", "Context.raise_for_mismatch"))
 
 
 def _short(text: str) -> str:
@@ -193,60 +213,53 @@ def _short(text: str) -> str:
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    def __init__(self, mutant: Mutant) -> None:
-        self.mutant = mutant
+    """Finds one module in the place where its changed source is."""
+
+    def __init__(self, name: str, source: str) -> None:
+        self.name, self.source = name, source
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
-        if fullname != self.mutant.module:
-            return None
-        return importlib.util.spec_from_loader(fullname, self)
+        return importlib.util.spec_from_loader(fullname, self) if fullname == self.name else None
 
     def exec_module(self, module: types.ModuleType) -> None:
-        exec(compile(self.mutant.source, f"<mutant of {module.__name__}>", "exec"), module.__dict__)  # noqa: S102
-
-
-def _forget() -> dict[str, types.ModuleType]:
-    names = [name for name in sys.modules if name.startswith(PACKAGE) or name == "cp_matrix.suites.parameters"]
-    return {name: sys.modules.pop(name) for name in names}
+        exec(compile(self.source, f"<mutant of {module.__name__}>", "exec"), module.__dict__)
 
 
 @contextlib.contextmanager
-def planted(mutant: Mutant | None) -> Iterator[Callable[[Mapping[str, Any], Any], None]]:
-    """The suite's function as it is with this mutant in it."""
-    if mutant is None:
+def planted(module: str, source: str) -> Iterator[Callable[[Mapping[str, Any], Any], None]]:
+    """The suite's function as it is where ``module`` has this source; an empty name is no module."""
+    finder = _Finder(module, source)
+    with contextlib.ExitStack() as ending:
+        if module in (COMPARISON, CONTEXT):
+            changed = types.ModuleType(module)
+            finder.exec_module(changed)
+            context = importlib.import_module(CONTEXT)
+            if module == COMPARISON:
+                ending.enter_context(mock.patch.object(context, "compare_tensors", changed.compare_tensors))
+            else:
+                for name in _COMPARING:
+                    method = getattr(changed.Context, name)
+                    ending.enter_context(mock.patch.object(context.Context, name, method))
+        elif module:
+            ending.enter_context(mock.patch.dict(sys.modules))
+            for name in list(sys.modules):
+                if name.startswith(PACKAGE) or name == "cp_matrix.suites.parameters":
+                    del sys.modules[name]
+            ending.enter_context(mock.patch.object(sys, "meta_path", [finder, *sys.meta_path]))
         yield importlib.import_module(PACKAGE).run_case
-        return
-    finder = _Finder(mutant)
-    if mutant.module == COMPARISON:
-        context = importlib.import_module(COMPARISON)
-        changed = types.ModuleType(COMPARISON)
-        finder.exec_module(changed)
-        before = {name: value for name, value in vars(context).items() if callable(value)}
-        own = vars(context.Context).copy()
-        vars(context).update(compare_tensors=changed.compare_tensors)
-        for name in ("compare", "raise_for_mismatch"):
-            setattr(context.Context, name, vars(changed.Context)[name])
-        try:
-            yield importlib.import_module(PACKAGE).run_case
-        finally:
-            vars(context).update(before)
-            for name in ("compare", "raise_for_mismatch"):
-                setattr(context.Context, name, own[name])
-        return
-    before = _forget()
-    sys.meta_path.insert(0, finder)
-    try:
-        yield importlib.import_module(PACKAGE).run_case
-    finally:
-        sys.meta_path.remove(finder)
-        _forget()
-        sys.modules.update(before)
 
 
 def run_case(params: Mapping[str, Any], context: Any) -> None:
-    """All cases of this number of ranks, with the mutant whose number is ``mutant`` (-1: none)."""
-    cases = json.loads(Path(params["cases"]).read_text())[str(context.world_size)]
-    number = params["mutant"]
-    with planted(None if number < 0 else mutants()[number]) as run:
+    """All cases of this number of ranks with one mutant in the suite, up to the first that fails on any rank.
+
+    ``folder`` holds ``cases.json`` and for each mutant the module and its source, by number.
+    """
+    folder = Path(params["folder"])
+    cases = json.loads((folder / "cases.json").read_text())[str(context.world_size)]
+    with planted(**json.loads((folder / f"{params['mutant']}.json").read_text())) as run:
         for case in cases:
             run(case, context)
+            wrong = torch.tensor(sum(not metric.ok for metric in context.metrics))
+            torch.distributed.all_reduce(wrong)
+            if wrong:
+                return
