@@ -44,7 +44,7 @@ class Sleepers:
             write_atomically(box.folder / "ranks" / f"{rank}.pid", msgspec.json.encode(own))
             box.put_ready(rank, Ready("cpu", True))
             box.mark_entered(0, rank, time.monotonic())
-        return _Handle(spec.world_size, box)
+        return _Handle(spec.world_size, box, box.folder / "stacks" / "launcher")
 
     def close(self) -> None:
         for process in self.started:

@@ -30,7 +30,7 @@ EXIT_CODE_MEANINGS: dict[ExitCode, str] = {
     ExitCode.FAILED: "something failed, crashed, timed out or was not run",
     ExitCode.USAGE: "the command line or a matrix file is wrong",
     ExitCode.INTERNAL: "cp-matrix itself failed",
-    ExitCode.COVERAGE: "fewer or other cases ran than --min-run or --expect ask for",
+    ExitCode.COVERAGE: "other cases ran than were asked for, or a library failed to answer",
     ExitCode.NOTHING_TO_RUN: "nothing to run: every selected case is skipped",
     ExitCode.UNTESTABLE: "under `git bisect run` only: no selected case can be run at this commit",
     ExitCode.INTERRUPTED: "interrupted by Ctrl-C",

@@ -9,16 +9,19 @@ is to see, so a person can `ls` it while a world hangs.
 file                  written by  says
 ====================  ==========  ==========================================================
 ``world.json``       driver      the `WorldSpec`
+``terminal/stdin``    driver      its own standard input and output, for a rank that is debugged
 ``orders/N``          driver      the `Order` with number N (a case, or stop)
 ``ranks/R.ready``     rank R      `Ready`: it waits for its first order
 ``ranks/R.pid``       rank R      its process id, before anything can go wrong
 ``ranks/R.broken``    rank R      `RankError`: it cannot start (for example the suite's import)
-``ranks/R.exit``      rank R      the call by which it ends itself, where it goes through Python
-``cases/N.R.in``      rank R      when it entered order N, on the monotonic clock
+``ranks/R.exit``      rank R      how it ends itself, where it can say so: the call, or what it cannot write
+``cases/N.R.in``      rank R      when it entered order N, on the monotonic clock, and its log's size then
 ``cases/N.R.result``  rank R      its `RankResult` of order N, before it meets any other rank
 ``cases/N.R.go``      rank R      `After`: what the case left behind; this rank can take the next order
 ``cases/N.R.halt``    rank R      the same, but it cannot: the world has to be replaced
 ``stacks/R``          rank R      Python stacks, written by faulthandler when asked
+``flights/R.ask``     rank R      a pipe: opening it asks the rank where it is among the others
+``flights/R``         rank R      its `Flight`, when it was asked last
 ``ended``             launcher    `Ended`: the world is gone, with each rank's exit
 ====================  ==========  ==========================================================
 """
@@ -36,17 +39,22 @@ from typing import TypeVar
 import msgspec
 
 from cp_matrix.matrix.case import Value
-from cp_matrix.record.results import RankError, RankResult
+from cp_matrix.record.flight import Flight
+from cp_matrix.record.results import Leak, RankError, RankResult
 
 T = TypeVar("T")
 
+#: Bytes in which a rank can say how it ends.
+_EXIT_ROOM = 512
 _OF_A_CASE = ("in", "result", "go", "halt")
 
 #: The variable that tells a process which one is to be its parent; see ``worker/parent.py``.
 PARENT_VARIABLE = "CP_MATRIX_PARENT"
 #: Libraries that the fork server imports before there are ranks, separated by spaces.
 PRELOAD_VARIABLE = "CP_MATRIX_PRELOAD"
-#: Asks a rank to write its Python stacks into ``stacks/R``.
+#: How the files begin into which a launcher's processes write their Python stacks; their numbers end them.
+STACKS_VARIABLE = "CP_MATRIX_STACKS"
+#: Asks a rank to write its Python stacks into ``stacks/R``, and what starts ranks to write its own.
 STACKS_SIGNAL = signal.SIGUSR1
 
 
@@ -94,15 +102,24 @@ class WorldSpec(msgspec.Struct, frozen=True):
     #: Whether to look closer at what a case leaves behind (``worker/watch.py``).
     watch: bool = False
     after_failure: AfterFailure = AfterFailure.AUTO
+    #: The rank that a person debugs, which has their terminal; None in every usual run.
+    debug_rank: int | None = None
 
     @classmethod
-    def template(cls, seed: int, isolation: Isolation, after_failure: AfterFailure) -> WorldSpec:
+    def template(
+        cls,
+        seed: int,
+        isolation: Isolation,
+        after_failure: AfterFailure,
+        debug_rank: int | None = None,
+    ) -> WorldSpec:
         """What all worlds of a run have in common; the rest is filled in for each."""
         return cls(
             *("", 0, (), "", {}, seed, 0.0, "", "", ""),
             isolation=isolation,
             watch=isolation is Isolation.OFF,
             after_failure=after_failure,
+            debug_rank=debug_rank,
         )
 
 
@@ -156,10 +173,8 @@ class Ready(msgspec.Struct, frozen=True):
 class After(msgspec.Struct, frozen=True):
     """What a case left behind on one rank, and why the world cannot go on (or empty)."""
 
-    leaks: tuple[str, ...] = ()
+    leaks: tuple[Leak, ...] = ()
     unhealthy: str = ""
-    #: For each of ``leaks``, its kind.
-    kinds: tuple[str, ...] = ()
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -205,8 +220,12 @@ class Mailbox:
     def create(cls, folder: Path, spec: WorldSpec) -> Mailbox:
         """Make the folder and put the world's description into it."""
         box = cls(folder)
-        for part in ("orders", "ranks", "cases", "stacks"):
+        for part in ("orders", "ranks", "cases", "stacks", "flights"):
             (folder / part).mkdir(parents=True)
+        if spec.debug_rank is not None:
+            (folder / "terminal").mkdir()
+            for number, name in enumerate(("stdin", "stdout")):
+                (folder / "terminal" / name).symlink_to(f"/proc/{os.getpid()}/fd/{number}")
         box._put("world.json", spec)
         return box
 
@@ -258,6 +277,10 @@ class Mailbox:
     def pid(self, rank: int) -> ProcessId | None:
         return self._get(f"ranks/{rank}.pid", ProcessId)
 
+    def pid_is_told(self, rank: int) -> bool:
+        """Whether this rank has begun."""
+        return self._has(f"ranks/{rank}.pid")
+
     def put_ready(self, rank: int, ready: Ready) -> None:
         self._put(f"ranks/{rank}.ready", ready)
 
@@ -270,13 +293,22 @@ class Mailbox:
     def broken(self, rank: int) -> RankError | None:
         return self._get(f"ranks/{rank}.broken", RankError)
 
+    def prepare_exit(self, rank: int) -> None:
+        """Take the room that `put_exit` needs, while there is some."""
+        (self.folder / f"ranks/{rank}.exit").write_bytes(b" " * _EXIT_ROOM)
+
     def put_exit(self, rank: int, call: str) -> None:
-        write_atomically(self.folder / f"ranks/{rank}.exit", call.encode())
+        # In place: a disk that is full takes no new file.
+        file = os.open(self.folder / f"ranks/{rank}.exit", os.O_CREAT | os.O_WRONLY, 0o644)
+        try:
+            os.write(file, call.encode(errors="replace")[:_EXIT_ROOM].ljust(_EXIT_ROOM))
+        finally:
+            os.close(file)
 
     def exit(self, rank: int) -> str:
         """The call by which a rank ended itself; empty where it said nothing."""
         try:
-            return (self.folder / f"ranks/{rank}.exit").read_text(errors="replace")
+            return (self.folder / f"ranks/{rank}.exit").read_text(errors="replace").strip()
         except OSError:
             return ""
 
@@ -300,13 +332,14 @@ class Mailbox:
         """Remove the whole folder; nobody uses it any more."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def mark_entered(self, number: int, rank: int, now: float) -> None:
-        (self.folder / f"cases/{number}.{rank}.in").write_text(repr(now))
+    def mark_entered(self, number: int, rank: int, now: float, log_size: int = 0) -> None:
+        (self.folder / f"cases/{number}.{rank}.in").write_text(f"{now!r} {log_size}")
 
-    def entered(self, number: int, rank: int) -> float | None:
-        """When this rank entered order ``number``; None while it has not, or has not said when."""
+    def entered(self, number: int, rank: int) -> tuple[float, int] | None:
+        """When this rank entered order ``number``, and the bytes in its log then; None while it has not."""
         try:
-            return float((self.folder / f"cases/{number}.{rank}.in").read_text())
+            now, log_size = (self.folder / f"cases/{number}.{rank}.in").read_text().split()
+            return float(now), int(log_size)
         except (OSError, ValueError):  # not yet, or seen before it was written
             return None
 
@@ -346,6 +379,29 @@ class Mailbox:
 
     def stacks_path(self, rank: int) -> Path:
         return self.folder / "stacks" / str(rank)
+
+    def prepare_to_be_asked(self, rank: int) -> None:
+        os.mkfifo(self.folder / f"flights/{rank}.ask")
+
+    def wait_to_be_asked(self, rank: int) -> bool:
+        """Return once somebody asks this rank where it is; False where nobody can any more."""
+        try:
+            # Nothing is held open meanwhile, so that nothing a case does to descriptors matters.
+            os.close(os.open(self.folder / f"flights/{rank}.ask", os.O_RDONLY))
+        except OSError:
+            return False
+        return True
+
+    def ask(self, rank: int) -> None:
+        """Ask a rank where it is; nothing where nobody listens."""
+        with contextlib.suppress(OSError):
+            os.close(os.open(self.folder / f"flights/{rank}.ask", os.O_WRONLY | os.O_NONBLOCK))
+
+    def put_flight(self, rank: int, flight: Flight) -> None:
+        self._put(f"flights/{rank}", flight)
+
+    def flight(self, rank: int) -> Flight | None:
+        return self._get(f"flights/{rank}", Flight)
 
     def put_ended(self, ended: Ended) -> None:
         self._put("ended", ended)

@@ -248,6 +248,7 @@ def play(run: FakeRun, pause: Callable[[float], None], *, worlds: int = 3) -> No
 
 def main() -> int:
     """Play a run on this terminal, in the console it would get."""
+    from cp_matrix.record.rerun import Rerun
     from cp_matrix.report.closing import close
     from cp_matrix.report.console import choose_console
     from cp_matrix.report.terminal import lines_of
@@ -278,7 +279,7 @@ def main() -> int:
     finally:
         console.stop()
     folder = Path("reports/latest")
-    closing = close(run.record, lambda case: ["cp-matrix", "run", "--essential", case], folder)
+    closing = close(run.record, Rerun(subset=("--essential",)), folder)
     console.show(lines_of(closing, folder=folder, width=console.width))
     return 0
 

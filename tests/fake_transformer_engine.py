@@ -1,7 +1,7 @@
 """A stand-in for Transformer Engine on CPU ranks: the interface that the suite uses, and real attention.
 
-Context parallelism is done the slow way: every rank gathers everything, attends to it, and keeps its
-shard. `mistaken` deals the chunks in an order of its own, as a broken scheme would.
+Context parallelism is done the slow way: every rank of the group gathers everything, attends to it, and keeps
+its shard; `Parallel.fault` names what it then does wrongly.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cp_matrix.suites.reference.layout import Layout, from_heads_first, to_heads
 from cp_matrix.suites.reference.sequences import Sequences, shard_index
 from cp_matrix.suites.transformer_engine.library import Library
 
-#: What the stand-in leaves where no token lies.
+#: What FlashAttention 3 leaves in its result where no token lies.
 GARBAGE = 1e9
 
 
@@ -49,10 +49,21 @@ class DotProductAttention(torch.nn.Module):
         self.made = made
         self.layout = Layout(made["qkv_format"])
         self.parallel: tuple[Any, ...] | None = None
+        self.fp8_initialized = self.fp8_meta_tensors_initialized = False
+        self.runs = 0
+        zeros = torch.zeros(made["num_attention_heads"])
         if made["softmax_type"] == "learnable":
-            self.softmax_offset = torch.nn.Parameter(torch.zeros(made["num_attention_heads"]))
+            self.softmax_offset = torch.nn.Parameter(zeros)
+        if made["softmax_type"] == "off-by-one":
+            self.softmax_offset = zeros
+
+    #: The version of flash-attn; without any, everything is computed by cuDNN.
+    flash = ""
+    #: What the library has chosen last; see `fake_library`.
+    chosen: dict[str, Any] = {}
 
     def set_context_parallel_group(self, group: Any, ranks: list[int], stream: Any, scheme: str) -> None:
+        assert ranks == dist.get_process_group_ranks(group)
         self.parallel = (group, ranks, stream, scheme)
 
     def whole(self, q: Any, k: Any, v: Any, bias: Any, offset: Any, call: dict[str, Any]) -> Any:
@@ -73,14 +84,20 @@ class DotProductAttention(torch.nn.Module):
             weights = torch.cat((logits, sink), -1).softmax(-1)[..., :-1]
         else:
             weights = logits.softmax(-1)
-        out = (weights @ v).masked_fill(~tokens[:, None], GARBAGE)
+        out = (weights @ v).masked_fill(~tokens[:, None], GARBAGE if self.flash else 0.0)
         return from_heads_first(out.to(dtype), self.layout).flatten(-2), largest
 
     def forward(self, q: Any, k: Any, v: Any, **call: Any) -> Any:
         CALLS.append(call)
+        self.runs += 1
+        quantized = self.chosen.pop("fp8", False)
+        assert not (quantized and self.fp8_initialized), "scales of an earlier run"
+        self.fp8_initialized = quantized
+        self.chosen.update(use_fused_attention=True, fused_attention_backend=2 if quantized else 1)
+        self.chosen.update(use_flash_attention=bool(self.flash), flash_attention_backend=self.flash)
         offset = getattr(self, "softmax_offset", None)
         bias = call["core_attention_bias"]
-        if self.parallel is None or dist.get_world_size() == 1:
+        if self.parallel is None:
             out, largest = self.whole(q, k, v, bias, offset, call)
         else:
             out, largest = Parallel.apply(q, k, v, bias, offset, self, call)
@@ -94,53 +111,92 @@ CALLS: list[dict[str, Any]] = []
 class Parallel(torch.autograd.Function):
     """Gather, attend, keep a shard; the same backwards."""
 
-    #: Deal the chunks of each sequence in the order of the ranks instead of from both ends.
-    mistaken = False
+    #: What is done wrongly, of what the methods below look for.
+    fault = ""
+    #: What an earlier run has left in memory.
+    left: dict[str, Any] = {}
 
     @staticmethod
-    def indices(call: dict[str, Any], tokens: int) -> list[torch.Tensor]:
-        size = dist.get_world_size()
+    def indices(call: dict[str, Any], tokens: int, size: int) -> list[torch.Tensor]:
         padded = call.get("cu_seqlens_q_padded")
         slots = (tokens * size,) if padded is None else tuple(padded.diff().tolist())
-        if Parallel.mistaken:
+        if Parallel.fault == "order":
             return list(torch.arange(tokens * size).chunk(size))
         whole = Sequences(slots, slots)
         return [shard_index(whole, rank, size, torch.device("cpu")) for rank in range(size)]
 
     @staticmethod
-    def gathered(tensor: torch.Tensor, dim: int, indices: list[torch.Tensor]) -> torch.Tensor:
+    def gathered(tensor: torch.Tensor, dim: int, indices: list[torch.Tensor], group: Any) -> torch.Tensor:
         shards = [torch.empty_like(tensor, dtype=torch.float32) for _ in indices]
-        dist.all_gather(shards, tensor.detach().float().contiguous())
+        if Parallel.fault == "group":
+            group = None
+            everyone = [torch.empty_like(shards[0]) for _ in range(dist.get_world_size())]
+            dist.all_gather(everyone, tensor.detach().float().contiguous())
+            shards = everyone[: len(indices)]
+        else:
+            dist.all_gather(shards, tensor.detach().float().contiguous(), group=group)
+        if Parallel.fault == "scales":
+            mine = tensor.detach().float().abs().max()
+            shards = [shard * (mine / shard.abs().max()) for shard in shards]
         whole = torch.cat(shards, dim)
         return torch.empty_like(whole).index_copy_(dim, torch.cat(indices), whole).to(tensor.dtype)
 
     @staticmethod
+    def stale(name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """What is read without waiting for it: what was there before."""
+        before = Parallel.left.get(name, tensor)
+        Parallel.left[name] = tensor
+        return before if Parallel.fault == f"stale {name}" else tensor
+
+    @staticmethod
     def forward(ctx: Any, q: Any, k: Any, v: Any, bias: Any, offset: Any, module: Any, call: Any) -> Any:
         dim = module.layout.token_dim
-        indices = Parallel.indices(call, q.shape[dim])
-        ctx.dim, ctx.indices, ctx.mine = dim, indices, indices[dist.get_rank()]
+        group = ctx.group = module.parallel[0]
+        indices, of_keys = (
+            Parallel.indices(call, tensor.shape[dim], dist.get_world_size(group)) for tensor in (q, k)
+        )
+        ctx.over_keys = of_keys[dist.get_rank(group)]
+        ctx.dim, ctx.indices, ctx.mine = dim, indices, indices[dist.get_rank(group)]
+        packed = "cu_seqlens_q" in call
         with torch.enable_grad():
-            leaves = [Parallel.gathered(tensor, dim, indices).requires_grad_() for tensor in (q, k, v)]
+            dealt = ((q, indices), (k, of_keys), (v, of_keys))
+            leaves = [
+                Parallel.gathered(tensor, dim, where, group).requires_grad_() for tensor, where in dealt
+            ]
             ctx.bias_dim = None if bias is None or bias.shape[2] == 1 else 2
             if bias is not None:
-                whole = bias if ctx.bias_dim is None else Parallel.gathered(bias, 2, indices)
+                whole = bias if ctx.bias_dim is None else Parallel.gathered(bias, 2, indices, group)
                 bias = whole.detach().requires_grad_()
             if offset is not None:
                 offset = offset.detach().requires_grad_()
             out, largest = module.whole(*leaves, bias, offset, call)
         ctx.leaves = [*leaves, bias, offset]
         ctx.out = out
+        ctx.tokens = mask_of(module, call, *[out.shape[0]] * 2).any(-1) if packed else None
         ctx.mark_non_differentiable(largest)
-        return out.detach().index_select(dim, ctx.mine), largest.detach()
+        found = out.detach().index_select(dim, ctx.mine)
+        if Parallel.fault == "zeros":
+            found = torch.zeros_like(found)
+        if Parallel.fault == "base":
+            # A merge of log-sum-exps by the wrong base: a share of each step is lost.
+            found = found * 0.735
+        if Parallel.fault == "dtype":
+            found = found.float()
+        return Parallel.stale("out", found), largest.detach()
 
     @staticmethod
     def backward(ctx: Any, dout: Any, *_: Any) -> Any:
-        whole = Parallel.gathered(dout, ctx.dim, ctx.indices)
+        whole = Parallel.gathered(dout.to(ctx.out.dtype), ctx.dim, ctx.indices, ctx.group)
         wanted = [leaf for leaf in ctx.leaves if leaf is not None]
         found = iter(torch.autograd.grad(ctx.out, wanted, whole))
         grads = [None if leaf is None else next(found) for leaf in ctx.leaves]
-        for number in range(3):
-            grads[number] = grads[number].index_select(ctx.dim, ctx.mine)
+        for number, name in enumerate(("dq", "dk", "dv")):
+            if ctx.tokens is not None and Parallel.fault.startswith("padding "):
+                grads[number][~ctx.tokens] = float(Parallel.fault.removeprefix("padding "))
+            where = ctx.over_keys if number else ctx.mine
+            grads[number] = Parallel.stale(name, grads[number].index_select(ctx.dim, where))
+        if grads[4] is not None:
+            grads[4] = Parallel.stale("offset", grads[4])
         if grads[3] is not None and ctx.bias_dim is not None:
             grads[3] = grads[3].index_select(ctx.bias_dim, ctx.mine)
         return (*grads, None, None)
@@ -158,6 +214,12 @@ def recorded(name: str, log: list[tuple[Any, ...]]) -> Any:
     return call
 
 
+def partitioned_indices(starts: torch.Tensor, total: int, size: int, rank: int) -> torch.Tensor:
+    assert int(starts[-1]) == total
+    slots = tuple(starts.diff().tolist())
+    return shard_index(Sequences(slots, slots), rank, size, starts.device).to(starts.dtype)
+
+
 def fake_library() -> Library:
     """A library whose parts can be looked at; ``library.recipe.log`` lists what was made of what."""
     log: list[tuple[Any, ...]] = []
@@ -165,6 +227,7 @@ def fake_library() -> Library:
     @contextlib.contextmanager
     def autocast(**options: Any) -> Iterator[None]:
         log.append(("autocast", (), options))
+        backends["fp8"] = True
         yield
 
     def quantizer(name: str) -> Any:
@@ -182,14 +245,15 @@ def fake_library() -> Library:
         "attention_params": None,
         "use_flash_attention": False,
         "flash_attention_backend": None,
-        "use_fused_attention": True,
+        "use_fused_attention": None,
+        "fused_attention_backend": None,
         "backend_selection_requires_update": False,
     }
     manager = SimpleNamespace(resets=0)
     manager.reset = lambda: setattr(manager, "resets", manager.resets + 1)
     return Library(
         pytorch=SimpleNamespace(
-            DotProductAttention=DotProductAttention,
+            DotProductAttention=type("Attention", (DotProductAttention,), {"chosen": backends}),
             QuantizedTensor=QuantizedTensor,
             DType=SimpleNamespace(kFloat8E4M3="e4m3", kFloat8E5M2="e5m2"),
             autocast=autocast,
@@ -206,11 +270,18 @@ def fake_library() -> Library:
         quantization=SimpleNamespace(FP8GlobalStateManager=manager),
         attention=SimpleNamespace(_attention_backends=backends),
         backends=SimpleNamespace(_dpa_fp8_cs_o_in_f16=True),
-        context_parallel=SimpleNamespace(_dpa_fp8_cs_o_in_f16=True),
+        context_parallel=SimpleNamespace(
+            _dpa_fp8_cs_o_in_f16=True,
+            _zero_thd_padding=None,
+            FusedAttnBackend={"F16_arbitrary_seqlen": 1, "FP8": 2},
+        ),
         utils=SimpleNamespace(
             combine_and_quantize=combine_and_quantize, FlashAttentionUtils=SimpleNamespace()
         ),
-        extension=SimpleNamespace(DType=SimpleNamespace(kFloat8E4M3="old e4m3", kFloat8E5M2="old e5m2")),
+        extension=SimpleNamespace(
+            DType=SimpleNamespace(kFloat8E4M3="old e4m3", kFloat8E5M2="old e5m2"),
+            thd_get_partitioned_indices=partitioned_indices,
+        ),
     )
 
 

@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from cp_matrix.bisect.evidence import Cache, Failure
+from cp_matrix.bisect.evidence import Cache
 from cp_matrix.bisect.experiments import Experiments
 from cp_matrix.bisect.history import History
 from cp_matrix.bisect.left_behind import Left
@@ -14,6 +14,7 @@ from cp_matrix.bisect.trials import Outcome, StoppedError, Trial, TrialRun
 from cp_matrix.mailbox import Isolation, WorldSpec
 from cp_matrix.matrix.case import Case
 from cp_matrix.plan.plan import Plan, PlannedCase
+from cp_matrix.record.failure import Failure
 from cp_matrix.record.results import Attempt, RankError, RankResult, Verdict
 
 #: What becomes of a list of axis values (the victim last) with these kinds reset, the n-th time from 0.

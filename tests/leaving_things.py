@@ -6,6 +6,7 @@ world is still healthy, and what the case's own check says.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import random
@@ -23,9 +24,10 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 
+from cp_matrix.record.results import Leak
 from cp_matrix.worker import isolation
 from cp_matrix.worker.context import Communicator
-from cp_matrix.worker.leaks import Leak, Restoring
+from cp_matrix.worker.leaks import Restoring
 
 matmul: Any = torch.backends.cuda.matmul
 cudnn: Any = torch.backends.cudnn
@@ -61,6 +63,13 @@ def start_thread() -> None:
     threading.Thread(target=stay.wait, name="stays", daemon=True).start()
 
 
+def import_a_module() -> None:
+    (scratch / "left_module.py").write_text("import graphlib")
+    sys.path.insert(0, str(scratch))
+    importlib.import_module("left_module")
+    sys.path.remove(str(scratch))
+
+
 CASES: dict[str, Callable[[], object]] = {
     "nothing": lambda: None,
     "default dtype": lambda: torch.set_default_dtype(torch.float64),
@@ -93,6 +102,7 @@ CASES: dict[str, Callable[[], object]] = {
     "patch": lambda: setattr(dist, "all_reduce", print),
     "group": lambda: dist.new_group([0]),
     "thread": start_thread,
+    "module": import_a_module,
     "child": start_child,
 }
 
@@ -103,9 +113,10 @@ def run(do: Callable[[], object], restoring: Restoring = isolation.EVERYTHING) -
     do()
     leaks: list[Leak] = snapshot.restore(restoring=restoring)
     return {
-        "leaks": leaks,
+        "leaks": [leak.text for leak in leaks],
         "kinds": [leak.kind for leak in leaks],
-        "again": snapshot.restore(restoring=restoring),
+        "put right": [leak.put_right for leak in leaks],
+        "again": [leak.text for leak in snapshot.restore(restoring=restoring)],
         "unhealthy": snapshot.unhealthy(),
         "legacy": legacy(),
     }
@@ -118,12 +129,12 @@ def randoms() -> list[object]:
     return [random.random(), float(torch.rand(())), float(numpy.random.rand())]
 
 
-def expected_groups() -> list[Leak]:
+def expected_groups() -> list[str]:
     """The world's own groups, made while a case ran, are nobody's leak."""
     communicator = Communicator(0, 1, torch.device("cpu"), "gloo")
     snapshot, before = isolation.Snapshot.take(), communicator.group_names()
     communicator.grid(1)
-    return snapshot.restore(communicator.group_names() - before)
+    return [leak.text for leak in snapshot.restore(communicator.group_names() - before)]
 
 
 def broken_groups(answer: dict[str, object]) -> None:
@@ -134,7 +145,7 @@ def broken_groups(answer: dict[str, object]) -> None:
     answer["shared group destroyed"] = snapshot.unhealthy()
     dist.destroy_process_group()
     answer["default group destroyed"] = snapshot.unhealthy()
-    answer["look after the end"] = snapshot.restore()
+    answer["look after the end"] = [leak.text for leak in snapshot.restore()]
     join("second")
     answer["default group replaced"] = snapshot.unhealthy()
 

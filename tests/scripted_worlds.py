@@ -33,7 +33,16 @@ from cp_matrix.run.queue import Order, Queue
 from cp_matrix.run.slots import Slots
 
 #: What a world may do at its start. ``lost`` and ``bare`` become ready first.
-STARTS = ("ready", "bare", "ended", "silent", "lost", "SuiteError", "BadForkError", "RuntimeError")
+STARTS = (
+    *("ready", "bare", "ended", "silent", "lost", "imports", "vanishes"),
+    *("SuiteError", "BadForkError", "RuntimeError"),
+)
+#: What a rank writes that is asked for its stacks while it imports.
+IMPORTS = """Current thread 0x00007f0000000000 (most recent call first):
+  File "/home/kernel.py", line 3 in <module>
+  File "<frozen importlib._bootstrap>", line 241 in _call_with_frames_removed
+  File "/x/cp_matrix/worker/loop.py", line 90 in load_suite
+"""
 #: What the ranks may do with a case. After ``between`` the world dies before it enters another.
 CASES = (
     *("pass", "fail", "fail_on_one", "crash", "crash_untold", "garbage", "forgery", "removal"),
@@ -91,6 +100,15 @@ class ScriptedWorld:
 
     def ask_for_stacks(self, ranks: Collection[int]) -> None:
         self.asked += ranks
+        if self.how == "imports":
+            self.box.put_pid(1)
+            self.box.stacks_path(1).write_text(IMPORTS)
+
+    def launcher_stacks(self) -> str:
+        return ""
+
+    def ask_for_flights(self, ranks: Collection[int]) -> None:
+        pass
 
     def end(self) -> None:
         self.killed = True
@@ -106,12 +124,15 @@ class ScriptedWorld:
         self.gone.setdefault(rank, self.script.clock.monotonic())
 
     def _live(self) -> Iterator[None]:
-        if self.how == "silent":
+        if self.how in ("silent", "imports"):
+            return
+        if self.how == "vanishes":
+            self._lose(0)
             return
         if self.how == "ended":
             self.state = Ended({0: 1}, "it ended")
             return
-        if self.how not in STARTS[:5]:
+        if self.how.endswith("Error"):
             self.box.put_broken(self.spec.world_size - 1, RankError(self.how, "no\nsecond line", ""))
             return
         for rank in self._ranks:

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from fake_trials import FAILURE, case
 
-from cp_matrix.bisect.evidence import Cache, Evidence, Failure
+from cp_matrix.bisect.evidence import Cache, Evidence
 from cp_matrix.bisect.left_behind import Left
 from cp_matrix.bisect.sequential import Tally
 from cp_matrix.bisect.trials import Outcome, Trial, TrialRun
 from cp_matrix.errors import RunFolderError
+from cp_matrix.record.failure import Failure
 
 PROBE = Trial((case("a"), case("victim")))
 
@@ -32,11 +33,11 @@ def run(outcome: Outcome, *errors: str, reset: tuple[str, ...] = ()) -> TrialRun
     ],
 )
 def test_a_failure_is_the_same_by_verdict_and_exception(seen: TrialRun, same: bool) -> None:
-    assert FAILURE.is_met_by(seen) is same
+    assert FAILURE.is_met_by(seen.outcome, seen.errors) is same
 
 
 def test_a_crash_is_the_same_whatever_ranks_raised() -> None:
-    assert Failure(Outcome.CRASHED, frozenset({"RuntimeError"})).is_met_by(run(Outcome.CRASHED))
+    assert Failure(Outcome.CRASHED, frozenset({"RuntimeError"})).is_met_by(Outcome.CRASHED, ())
 
 
 def test_another_failure_does_not_count_as_the_failure() -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from fake_trials import FakeTrials, Rule, case, experiments, history
 
-from cp_matrix.bisect.axes import point
 from cp_matrix.bisect.investigate import Investigation, Wishes
 from cp_matrix.bisect.lists import Lists
 from cp_matrix.bisect.trials import Outcome
 from cp_matrix.bisect.verdict import Answer, Cause
 from cp_matrix.mailbox import Isolation
 from cp_matrix.matrix.case import Case
+from cp_matrix.plan.axes import point
 
 BEFORE = tuple(f"c{number}" for number in range(20))
 
@@ -207,4 +207,4 @@ def test_a_case_that_fails_alone_has_its_neighbours_tried(tmp_path: Path) -> Non
         (),
         others=("victim", "a", "b", "c"),
     )
-    assert "fails whenever what=b|victim: 2 of 2 fail, 0 of 2 outside" in answer.details
+    assert "fails whenever what=b|victim: 2 of 2, 0 of 2 others" in answer.details

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cp_matrix.bisect.left_behind import Left, conclusion, kinds_to_reset, left_by
-from cp_matrix.record.results import Attempt, RankResult, Verdict
+from cp_matrix.record.results import Attempt, Leak, RankResult, Verdict
 
 
 def left(*kinds: str) -> list[Left]:
@@ -19,8 +19,7 @@ def test_each_kind_is_told_once_by_the_first_rank_that_saw_it() -> None:
             True,
             0.0,
             0.1,
-            leaks=(f"dtype {rank}", f"child {rank}"),
-            leak_kinds=("dtype", "child"),
+            leaks=(Leak("dtype", f"dtype {rank}"), Leak("child", f"child {rank}")),
         )
         for rank in range(2)
     )

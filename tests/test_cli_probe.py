@@ -40,6 +40,9 @@ tests:
 """
 #: fp8 is offered by some, and asking about a2a goes wrong.
 LIBRARY = """
+import cp_matrix
+
+@cp_matrix.question
 def offers(*, comm, dtype, deterministic):
     if comm == "a2a" and dtype == "fp8":
         raise RuntimeError("no such kernel")
@@ -64,6 +67,9 @@ FACTS: dict[str, Any] = {
     "switches": {"NVTE_DEBUG": "1"},
     "notes": ["a note"],
 }
+
+#: One of the questions fails.
+ALLOWED = "--allow-query-failure"
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -146,9 +152,12 @@ def test_a_profile_decides_as_the_machine_itself_does(run: Run, saved: Path) -> 
 
 
 def test_a_failed_question_is_a_reason_in_the_plan(run: Run, saved: Path) -> None:
-    plan = parsed(run("plan", "matrices/mine.yaml", "--profile", "here.json", "--json"))
+    planned = ("plan", "matrices/mine.yaml", "--profile", "here.json", "--json")
+    plan = parsed(run(*planned, ALLOWED))
     reasons = {row["rule"]: row["reason"] for row in plan["skipped"]}
-    assert reasons["query_failed"] == "The library could not be asked: RuntimeError: no such kernel"
+    why = "A question failed: offering:offers: RuntimeError: no such kernel"
+    assert (reasons["query_failed"], plan["undecided"]) == (why, {why: 1})
+    assert run(*planned)[0] == ExitCode.COVERAGE
 
 
 def test_what_a_profile_was_not_asked_is_counted_as_unknown(run: Run, tmp_path: Path) -> None:
@@ -168,7 +177,10 @@ def test_an_explanation_says_what_a_profile_does_not_know(run: Run, tmp_path: Pa
 
 
 def test_a_selected_case_asks_nothing_about_the_others(run: Run, tmp_path: Path) -> None:
-    counting = "def offers(**asked):\n    open('asked', 'a').write('x')\n    return {'Fast': True}\n"
+    declared = "import cp_matrix\n@cp_matrix.question\n"
+    counting = (
+        f"{declared}def offers(**asked):\n    open('asked', 'a').write('x')\n    return {{'Fast': True}}\n"
+    )
     (tmp_path / "matrices" / "offering.py").write_text(counting)
     assert run("list", "matrices/mine.yaml", "attention[p2p-bf16]")[1] == "attention[p2p-bf16]\n"
     assert (tmp_path / "asked").read_text() == "x"
@@ -176,8 +188,10 @@ def test_a_selected_case_asks_nothing_about_the_others(run: Run, tmp_path: Path)
 
 def test_more_ranks_on_each_gpu_can_be_planned_for_a_profile(run: Run, saved: Path) -> None:
     name = changed(saved, "one.json", gpu_count=1, max_world_size=1)
-    few = parsed(run("plan", "matrices/mine.yaml", "--profile", name, "--json"))
-    more = parsed(run("plan", "matrices/mine.yaml", "--profile", name, "--ranks-per-gpu", "2", "--json"))
+    few = parsed(run("plan", ALLOWED, "matrices/mine.yaml", "--profile", name, "--json"))
+    more = parsed(
+        run("plan", ALLOWED, "matrices/mine.yaml", "--profile", name, "--ranks-per-gpu", "2", "--json")
+    )
     assert (few["counts"]["run"], more["counts"]["run"]) == (0, 3)
 
 
@@ -187,18 +201,21 @@ def test_nothing_can_be_run_with_a_profile(run: Run, saved: Path) -> None:
 
 
 def test_a_profile_and_a_device_do_not_go_together(run: Run, saved: Path) -> None:
-    assert run("plan", "matrices/mine.yaml", "--profile", "here.json", "--device", "cpu")[0] == ExitCode.USAGE
+    assert (
+        run("plan", ALLOWED, "matrices/mine.yaml", "--profile", "here.json", "--device", "cpu")[0]
+        == ExitCode.USAGE
+    )
 
 
 def test_a_profile_that_is_none_is_a_usage_error(run: Run, tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{}")
-    status, _, err = run("plan", "matrices/mine.yaml", "--profile", "bad.json")
+    status, _, err = run("plan", ALLOWED, "matrices/mine.yaml", "--profile", "bad.json")
     assert (status, "is not a profile" in err) == (ExitCode.USAGE, True)
 
 
 def test_a_comparison_shows_the_facts_first_and_what_they_do_to_cases(run: Run, saved: Path) -> None:
     older = changed(saved, "older.json", cudnn_version="9.19.0")
-    status, out, _ = run("plan", "matrices/mine.yaml", "--profile", "here.json", "--against", older)
+    status, out, _ = run("plan", ALLOWED, "matrices/mine.yaml", "--profile", "here.json", "--against", older)
     assert status == ExitCode.PASSED
     parts = ["6 cases: 3 to run on here.json, 2 on older.json", "Facts that differ", "cudnn_version"]
     parts += ["Cases that appear: 1", "attention[gather-bf16]", "skipped for another reason: 1"]
@@ -208,7 +225,9 @@ def test_a_comparison_shows_the_facts_first_and_what_they_do_to_cases(run: Run, 
 
 def test_a_comparison_the_other_way_round_has_cases_vanish(run: Run, saved: Path) -> None:
     older = changed(saved, "older.json", cudnn_version="9.19.0")
-    told = parsed(run("plan", "matrices/mine.yaml", "--profile", older, "--against", "here.json", "--json"))
+    told = parsed(
+        run("plan", ALLOWED, "matrices/mine.yaml", "--profile", older, "--against", "here.json", "--json")
+    )
     assert told["facts"] == [{"fact": "cudnn_version", "before": "9.22.0", "after": "9.19.0"}]
     first = told["changes"][0]
     assert (first["kind"], first["cases"]) == ("vanishes", ["attention[gather-bf16]"])
@@ -216,12 +235,12 @@ def test_a_comparison_the_other_way_round_has_cases_vanish(run: Run, saved: Path
 
 def test_this_machine_can_be_compared_with_a_profile(run: Run, saved: Path, tmp_path: Path) -> None:
     (tmp_path / "matrices" / "offering.py").write_text(LIBRARY)
-    status, out, _ = run("plan", "matrices/mine.yaml", "--against", "here.json")
+    status, out, _ = run("plan", ALLOWED, "matrices/mine.yaml", "--against", "here.json")
     assert (status, "No case is decided differently." in out) == (ExitCode.PASSED, True)
 
 
 def test_variants_are_rows_of_their_own(run: Run) -> None:
-    plan = parsed(run("plan", "matrices/mine.yaml", "--variant", "all", "--json"))
+    plan = parsed(run("plan", ALLOWED, "matrices/mine.yaml", "--variant", "all", "--json"))
     assert [(row["test"], row["variant"], row["run"]) for row in plan["tests"]] == [
         ("attention", "", 3),
         ("attention", "exact", 3),

@@ -8,7 +8,7 @@ import msgspec
 from fake_run import FakeRun
 from sample_run import CRASHED, FAILED, FLAKY, NOT_RUN, PASSED, RERUN, TIMEOUT, passed, sample_run
 
-from cp_matrix.record.results import RankResult, TensorError, Verdict
+from cp_matrix.record.results import ASIDES, Leak, RankResult, TensorError, Verdict
 from cp_matrix.report import summary
 from cp_matrix.report.closing import close
 
@@ -70,9 +70,11 @@ def test_a_failure_that_passes_alone_has_the_command_that_finds_out_why(tmp_path
 
 def test_what_a_case_left_behind_is_told_once(tmp_path: Path) -> None:
     run = FakeRun(["t[a]"])
-    ranks = tuple(RankResult("t[a]", 1, n, True, 0.0, 0.1, leaks=("X=1", f"rank {n}")) for n in range(2))
+    ranks = tuple(
+        RankResult("t[a]", 1, n, True, 0.0, 0.1, leaks=(Leak("x", "1"), Leak("n", str(n)))) for n in range(2)
+    )
     run.leave(run.attempt("t[a]", Verdict.PASSED, ranks=ranks))
-    assert close(run.record).leaks == {"t[a]": ("X=1", "rank 0", "rank 1")}
+    assert close(run.record).leaks == {"t[a]": (Leak("x", "1"), Leak("n", "0"), Leak("n", "1"))}
 
 
 def test_processes_that_do_not_die_are_on_the_page(tmp_path: Path) -> None:
@@ -82,3 +84,31 @@ def test_processes_that_do_not_die_are_on_the_page(tmp_path: Path) -> None:
     run.record.finished = msgspec.structs.replace(run.record.finished, left=(17, 18))
     page = summary.render(close(run.record), tmp_path)
     assert "## Processes that do not die\n\n- 17\n- 18" in page
+
+
+def test_what_earlier_cases_of_its_world_left_is_repeated_at_a_failure() -> None:
+    run = FakeRun(["t[a]", "t[b]", "t[c]"])
+    thread = Leak("running threads", "thread 'x' is still running")
+    mine = Leak(ASIDES, "thread 'y' raised ValueError", origin="t[0]")
+    right = Leak("default dtype", "default dtype changed", put_right=True)
+    for position, (case, leaks) in enumerate([("t[a]", (thread, right)), ("t[b]", ()), ("t[c]", (mine,))]):
+        rank = RankResult(case, 1, 0, True, 0.0, 0.1, leaks=leaks)
+        outcome = Verdict.FAILED if case == "t[c]" else Verdict.PASSED
+        attempt = run.attempt(case, outcome, ranks=(rank,))
+        run.leave(msgspec.structs.replace(attempt, position=position))
+        run.settle(case, outcome)
+    (failed,) = close(run.record).failures
+    assert failed.inherited == (
+        "t[0]: thread 'y' raised ValueError",
+        "t[a]: thread 'x' is still running",
+    )
+
+
+def test_what_another_world_was_left_with_is_no_matter() -> None:
+    run = FakeRun(["t[a]", "t[b]"])
+    rank = RankResult("t[a]", 1, 0, True, 0.0, 0.1, leaks=(Leak("running threads", "thread 'x'"),))
+    run.leave(run.attempt("t[a]", Verdict.PASSED, ranks=(rank,)))
+    failed = msgspec.structs.replace(run.failed("t[b]"), world="w0002", position=1)
+    run.leave(failed)
+    run.settle("t[b]", Verdict.FAILED)
+    assert close(run.record).failures[0].inherited == ()

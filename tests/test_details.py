@@ -36,6 +36,17 @@ def test_details_start_with_the_failing_ranks_traceback(tmp_path: Path) -> None:
     assert details(failed, tmp_path, 10_000).startswith("Traceback of rank 1")
 
 
+def test_details_tell_in_which_operations_ranks_are_before_their_stacks(tmp_path: Path) -> None:
+    stuck = attempt(
+        Verdict.TIMEOUT,
+        reason="late",
+        operations={1: ("recv from rank 0", "barrier #2")},
+        stacks={1: "stack"},
+    )
+    text = details(stuck, tmp_path, 10_000)
+    assert "late\n\nrank 1 in recv from rank 0\nrank 1 in barrier #2\n\nrank 1 was still inside" in text
+
+
 def test_details_tell_traceback_stacks_logs_and_figures_in_this_order(tmp_path: Path) -> None:
     failed = attempt(
         Verdict.FAILED,

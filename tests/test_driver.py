@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+import errno
 import math
 import tempfile
 from collections import Counter
@@ -8,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,8 +29,8 @@ from scripted_worlds import (
 from cp_matrix.errors import ExitCode, InternalError
 from cp_matrix.mailbox import AfterFailure, Ended, Mailbox
 from cp_matrix.matrix.case import Case
-from cp_matrix.record import events
-from cp_matrix.record.results import Verdict
+from cp_matrix.record import events, room
+from cp_matrix.record.results import CaseResult, Verdict
 from cp_matrix.run.policy import Rules
 from cp_matrix.run.slots import Slots
 
@@ -151,7 +154,7 @@ def test_a_case_gets_the_verdict_of_what_its_ranks_did_and_its_neighbours_pass(
 
 @pytest.mark.parametrize("act", GO_ON)
 def test_a_world_goes_on_where_every_rank_says_it_can(play: Play, act: str) -> None:
-    run = play("abc", ScriptedWorlds(cases=acts(b=act)))
+    run = play("abc", ScriptedWorlds(cases=acts(b=act)), rules=Rules(confirm=0))
     assert {world for world, _, _ in begun(run)} == {"w0001"}
 
 
@@ -164,7 +167,7 @@ def test_the_world_is_replaced_where_one_cannot_go_on(play: Play, act: str) -> N
 @pytest.mark.parametrize("act", ["mismatch", "nothing"])
 def test_a_person_can_have_the_world_replaced_after_any_failure(play: Play, act: str) -> None:
     worlds = ScriptedWorlds(cases=acts(b=act))
-    run = play("abc", worlds, after_failure=AfterFailure.REPLACE)
+    run = play("abc", worlds, after_failure=AfterFailure.REPLACE, rules=Rules(confirm=0))
     assert (run.verdicts, [world.spec.name for world in worlds.worlds]) == (
         {"a": "passed", "b": "failed", "c": "passed"},
         ["w0001", "w0002"],
@@ -197,13 +200,85 @@ def test_a_case_is_tried_again_no_more_often_than_asked(play: Play) -> None:
 
 
 def test_a_plain_failure_is_not_tried_again(play: Play) -> None:
-    run = play("a", ScriptedWorlds(cases=acts(a="fail")), rules=Rules(retries=3))
+    run = play("a", ScriptedWorlds(cases=acts(a="fail")), rules=Rules(retries=3, confirm=0))
     assert len(run.results["a"].attempts) == 1
 
 
-def test_a_confirmed_failure_stays_failed_and_says_that_it_passes_alone(play: Play) -> None:
-    run = play("ab", ScriptedWorlds(cases=acts(b="fail")), rules=Rules(confirm=True))
-    assert (run.verdicts["b"], "passes alone" in run.results["b"].reason) == ("failed", True)
+# Confirmations.
+
+
+def confirmed(run: ScriptedRun) -> list[str]:
+    """Cases that were run again after their verdict, in that order."""
+    told = [event for event in run.worlds.events if isinstance(event, events.AttemptFinished)]
+    return [event.attempt.case[2:-1] for event in told if event.confirms]
+
+
+def test_a_failure_has_its_verdict_at_once_and_is_run_again_when_nothing_else_waits(play: Play) -> None:
+    run = play("abc", ScriptedWorlds(cases=acts(b="fail")), batch_size=1.0)
+    assert [(name, attempt) for _, name, attempt in begun(run)] == [("a", 1), ("b", 1), ("c", 1), ("b", 2)]
+    told = [type(event).__name__ for event in run.worlds.events if getattr(event, "result", None) is not None]
+    assert (len(told), run.verdicts["b"], run.results["b"].flaky) == (3, "failed", False)
+
+
+def test_a_confirmation_waits_for_whatever_else_waits_even_where_it_alone_would_fit(play: Play) -> None:
+    cases = [case("a", 3), case("b", 2), case("c", 3), case("d", 3)]
+    run = play(cases, ScriptedWorlds(cases=acts(b="fail")), batch_size=1.0, jobs=None, places=5)
+    assert max(begun(run))[1:] == ("b", 2)
+
+
+def test_a_case_that_is_first_in_its_world_is_run_again_as_well(play: Play) -> None:
+    run = play("a", ScriptedWorlds(cases=acts(a="fail")))
+    assert [attempt.outcome for attempt in run.results["a"].attempts] == [Verdict.FAILED, Verdict.PASSED]
+
+
+def test_a_failure_is_confirmed_as_often_as_asked(play: Play) -> None:
+    run = play("ab", ScriptedWorlds(cases=acts(b="fail")), rules=Rules(confirm=3))
+    assert (confirmed(run), run.verdicts["b"]) == (["b"] * 3, "failed")
+
+
+@pytest.mark.parametrize("act", ["crash", "hang"])
+def test_a_confirmation_that_takes_its_world_along_is_the_last_one(play: Play, act: str) -> None:
+    script = {("t[b]", 1): "fail", ("t[b]", 2): act}
+    run = play("ab", ScriptedWorlds(cases=script), rules=Rules(retries=3, confirm=3))
+    assert (confirmed(run), run.verdicts["b"]) == (["b"], "failed")
+
+
+def test_only_the_first_failures_of_a_test_are_confirmed(play: Play) -> None:
+    run = play("abcdefgh", ScriptedWorlds(cases=acts(**dict.fromkeys("abcdefgh", "mismatch"))))
+    assert sorted(confirmed(run)) == list("abcde")
+
+
+def test_of_the_repetitions_of_a_case_the_first_that_fails_is_confirmed(play: Play) -> None:
+    cases = [case("a"), dataclasses.replace(case("a"), repetition=2), case("b")]
+    script = {(one.id, 1): "mismatch" for one in cases}
+    run = play(cases, ScriptedWorlds(cases=script))
+    assert sorted(confirmed(run)) == ["a", "b"]
+
+
+def test_a_failure_counts_for_maxfail_before_it_is_confirmed(play: Play) -> None:
+    run = play("abc", ScriptedWorlds(cases=acts(a="fail")), maxfail=1)
+    assert (run.verdicts, confirmed(run)) == ({"a": "failed", "b": "not_run", "c": "not_run"}, [])
+
+
+def test_a_stop_while_a_failure_is_confirmed_leaves_the_verdict_as_it_is(play: Play) -> None:
+    def look(worlds: ScriptedWorlds) -> None:
+        if any(attempt == 2 for _, _, attempt in worlds.begun):
+            worlds.stop("interrupted")
+
+    run = play("ab", ScriptedWorlds(cases={("t[b]", 1): "fail", ("t[b]", 2): "hang"}, on_turn=look))
+    assert (run.verdicts, len(run.results["b"].attempts)) == ({"a": "passed", "b": "failed"}, 1)
+
+
+def test_a_confirmation_for_which_no_world_starts_leaves_the_verdict_as_it_is(play: Play) -> None:
+    run = play("ab", ScriptedWorlds(starts=["ready", *["RuntimeError"] * 99], cases=acts(b="fail")))
+    assert (run.verdicts, len(run.results["b"].attempts)) == ({"a": "passed", "b": "failed"}, 1)
+
+
+def test_a_confirmation_is_written_beside_the_attempt_that_failed(play: Play) -> None:
+    run = play("ab", ScriptedWorlds(cases=acts(b="fail")))
+    path = run.folder.path / "results" / f"{run.results['b'].hash}.json"
+    stored = msgspec.json.decode(path.read_bytes(), type=CaseResult)
+    assert (stored.verdict, [attempt.number for attempt in stored.attempts]) == (Verdict.FAILED, [1, 2])
 
 
 # Worlds that do not start.
@@ -224,9 +299,9 @@ def test_worlds_that_never_start_leave_their_cases_not_run_with_the_reason(play:
     [
         ("RuntimeError", "warm", 3),
         ("silent", "cold", 3),
-        ("silent", "warm", 6),
+        ("silent", "warm", 3),
         ("ended", "cold", 3),
-        ("ended", "warm", 6),
+        ("ended", "warm", 3),
         ("lost", "warm", 3),
         ("lost", "cold", 3),
         ("SuiteError", "warm", 1),
@@ -239,6 +314,38 @@ def test_worlds_that_never_come_to_a_case_are_tried_a_bounded_number_of_times(
 ) -> None:
     run = play("ab", ScriptedWorlds(starts=[how] * 99), start=start)
     assert (len(run.worlds.worlds), set(run.verdicts.values())) == (tries, {"not_run"})
+
+
+def test_where_a_rank_imports_no_other_way_to_start_is_tried(play: Play) -> None:
+    worlds = ScriptedWorlds(starts=["imports"] * 99)
+    run = play("ab", worlds)
+    reason, *below = run.results["a"].reason.splitlines()
+    assert ([world.spec.start for world in run.worlds.worlds], notices(run)) == (["warm"] * 3, [])
+    assert reason == (
+        "no world could be started, 3 tries: not ready within 2 s (--start-timeout): "
+        "rank 1 still importing kernel.py, line 3; rank 0 not begun (see logs/w0003/rank1.log)"
+    )
+    assert below == ["rank 1, innermost frame first:", '  File "/home/kernel.py", line 3 in <module>']
+
+
+def test_every_try_says_how_many_there_will_be_and_how_long_each_may_take(play: Play) -> None:
+    run = play("ab", ScriptedWorlds(starts=["silent"] * 99))
+    assert [reason.partition(":")[0] for reason in ended(run)] == [
+        f"could not start (try {number} of 3, of 2 s each)" for number in (1, 2, 3)
+    ]
+
+
+def test_the_log_of_a_world_that_did_not_start_says_so(play: Play) -> None:
+    run = play("ab", ScriptedWorlds(starts=["imports"] * 99))
+    log = (run.folder.path / "logs" / "w0003" / "rank1.log").read_text()
+    assert ("still importing kernel.py" in log, "Current thread" in log) == (True, True)
+
+
+def test_a_rank_that_is_lost_before_it_is_ready_is_no_start_and_waited_for_no_longer(play: Play) -> None:
+    run = play("ab", ScriptedWorlds(starts=["vanishes"] * 99), start_timeout=1e6)
+    assert run.results["a"].reason.startswith(
+        "no world could be started, 3 tries: rank 0 was lost before it was ready: how it ended is not known"
+    )
 
 
 def test_two_failed_starts_cost_no_case_its_run(play: Play) -> None:
@@ -262,7 +369,7 @@ def test_where_further_worlds_do_not_start_the_one_that_did_carries_on_without_t
     assert set(run.verdicts.values()) == {"passed"}
 
 
-@pytest.mark.parametrize("starts", [["ended"] * 3, ["BadForkError"]])
+@pytest.mark.parametrize("starts", [["ended"] * 2, ["BadForkError"]])
 def test_a_warm_start_that_is_not_possible_is_answered_with_a_cold_one(play: Play, starts: list[str]) -> None:
     run = play("ab", ScriptedWorlds(starts=starts))
     ways = [world.spec.start for world in run.worlds.worlds]
@@ -295,7 +402,7 @@ def test_a_start_that_the_system_refuses_is_tried_again(play: Play) -> None:
     run = play("ab", ScriptedWorlds(refused=2))
     assert (set(run.verdicts.values()), ended(run)[0]) == (
         {"passed"},
-        "could not start: it cannot be started: Resource temporarily unavailable",
+        "could not start (try 1 of 3): it cannot be started: Resource temporarily unavailable",
     )
 
 
@@ -306,6 +413,47 @@ def test_starts_that_the_system_goes_on_refusing_leave_cases_not_run_with_the_re
         == "no world could be started, 3 tries: it cannot be started: Resource temporarily unavailable "
         "(see logs/w0003/launcher.log)"
     )
+
+
+# No room.
+
+
+def test_a_crash_for_which_a_full_disk_is_to_blame_ends_the_run_and_says_so(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = "No space left on device: /scratch (1.5 MB)"
+    worlds = ScriptedWorlds(cases=acts(b="crash"))
+    monkeypatch.setattr(
+        room, "no_room", lambda place, said: full if "lost" in said and place != Path("/dev/shm") else ""
+    )
+    run = play("abc", worlds)
+    reason, below = run.results["c"].reason.splitlines()
+    assert (run.verdicts, reason) == ({"a": "passed", "b": "crashed", "c": "not_run"}, full)
+    assert run.results["b"].reason.startswith(f"rank 1 was lost: SIGSEGV; {full}; not tried again: {full}")
+    assert below.startswith("The run folder holds ")
+
+
+def test_shared_memory_without_room_is_named_and_ends_no_run(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = "No space left on device: /dev/shm (64 MB)"
+    monkeypatch.setattr(room, "no_room", lambda place, said: full if place == Path("/dev/shm") else "")
+    run = play("ab", ScriptedWorlds(cases=acts(a="fail")))
+    assert (run.verdicts, run.results["a"].reason.endswith(full)) == ({"a": "failed", "b": "passed"}, True)
+
+
+@pytest.mark.parametrize("what", ["put_order", "create"])
+def test_a_mailbox_that_cannot_be_written_leaves_every_case_a_verdict(
+    play: Play, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    def full(box: Any, *_: object) -> None:
+        folder = box if isinstance(box, Path) else box.folder
+        raise OSError(errno.ENOSPC, "No space left on device", str(folder / "orders" / "0"))
+
+    monkeypatch.setattr(Mailbox, what, full)
+    run = play("abc", ScriptedWorlds())
+    assert set(run.verdicts.values()) == {"not_run"}
+    assert run.results["a"].reason.startswith("No space left on device: /")
 
 
 # Looking late.
@@ -545,12 +693,14 @@ OUTCOME = {
     batch_size=st.sampled_from([1.0, 2.0, math.inf]),
     jobs=st.sampled_from([None, 1, 2]),
     maxfail=st.sampled_from([None, None, 1, 2]),
-    rules=st.builds(Rules, st.integers(0, 2), st.booleans()),
+    rules=st.builds(Rules, st.integers(0, 2), st.integers(0, 2), st.booleans()),
     places=st.integers(2, 5),
 )
 def test_every_case_gets_one_verdict_and_each_attempt_the_outcome_of_what_happened(
     cases: dict[tuple[str, int], str], starts: list[str], sizes: list[int], **options: Any
 ) -> None:
+    if any(act.startswith("overdue") for act in cases.values()):
+        options["jobs"] = 1  # the clock that such a script puts forward is everybody's
     worlds = ScriptedWorlds(starts=starts, cases=cases)
     plan = [case(name, size) for name, size in zip(NAMES, sizes, strict=True)]
     with tempfile.TemporaryDirectory() as folder:
@@ -566,6 +716,9 @@ def test_every_case_gets_one_verdict_and_each_attempt_the_outcome_of_what_happen
             assert entered[result.case, number] == 1
         if not result.attempts:
             assert result.verdict is Verdict.NOT_RUN
+        elif result.flaky:
+            assert result.attempts[-1].outcome is Verdict.PASSED
+            assert (result.verdict is Verdict.FAILED) == options["rules"].flaky_fails
         elif result.verdict is Verdict.PASSED:
             assert result.attempts[-1].outcome is Verdict.PASSED
         else:

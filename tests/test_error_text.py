@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
@@ -91,3 +93,98 @@ def test_lone_surrogates_are_written_out_and_all_else_is_kept() -> None:
 )
 def test_a_figure_is_kept_as_json_can_hold_it(value: float | str, kept: float | str) -> None:
     assert storable(value) == kept
+
+
+def recorded(fail: Callable[[], object]) -> RankError:
+    try:
+        fail()
+    except BaseException as error:  # noqa: BLE001 - whatever it is is what is recorded
+        return rank_error(error)
+    raise AssertionError("nothing was raised")
+
+
+def cause() -> None:
+    try:
+        raise KeyError("cause")
+    except KeyError as error:
+        error.add_note("of the table")
+        raise ValueError("effect") from error
+
+
+def context() -> None:
+    try:
+        cause()
+    except ValueError:
+        raise TypeError("while it was handled")  # noqa: B904 - that is what is tested
+
+
+def hidden() -> None:
+    try:
+        cause()
+    except ValueError:
+        raise TypeError("alone") from None
+
+
+def group() -> None:
+    found = []
+    for fail in (cause, hidden):
+        try:
+            fail()
+        except (ValueError, TypeError) as error:
+            found.append(error)
+    raise ExceptionGroup("both", found)
+
+
+@pytest.mark.parametrize(
+    ("fail", "first", "chain"),
+    [
+        (cause, "KeyError: 'cause'", ("note: of the table", "raised from it: ValueError: effect")),
+        (
+            context,
+            "KeyError: 'cause'",
+            (
+                "note: of the table",
+                "raised from it: ValueError: effect",
+                "raised while that was handled: TypeError: while it was handled",
+            ),
+        ),
+        (hidden, "TypeError: alone", ()),
+        (
+            group,
+            "KeyError: 'cause'",
+            (
+                "note: of the table",
+                "raised from it: ValueError: effect",
+                "and beside it TypeError: alone",
+                "together in ExceptionGroup: both (2 sub-exceptions)",
+            ),
+        ),
+    ],
+)
+def test_an_exception_is_told_from_its_innermost_cause(
+    fail: Callable[[], None], first: str, chain: tuple[str, ...]
+) -> None:
+    error = recorded(fail)
+    assert (f"{error.type}: {error.message}", error.chain) == (first, chain)
+
+
+def test_the_traceback_of_a_group_begins_with_its_innermost_cause() -> None:
+    text = recorded(group).traceback
+    assert text.index('raise KeyError("cause")') < text.index("KeyError: 'cause'") < text.index("Group")
+
+
+def test_a_long_chain_keeps_both_of_its_ends() -> None:
+    def deeper(depth: int) -> None:
+        try:
+            if depth == 0:
+                raise KeyError("innermost")
+            deeper(depth - 1)
+        except Exception as error:
+            raise ValueError(f"level {depth}") from error
+
+    chain = recorded(lambda: deeper(60)).chain
+    assert (chain[0], chain[-1], len(chain)) == (
+        "raised from it: ValueError: level 0",
+        "raised from it: ValueError: level 60",
+        21,
+    )

@@ -8,7 +8,7 @@ import pytest
 
 from cp_matrix.errors import ExitCode
 from cp_matrix.record.results import Verdict
-from cp_matrix.session.exit_status import exit_status, is_git_bisect_run, under_git_bisect
+from cp_matrix.session.exit_status import because, exit_status, is_git_bisect_run, under_git_bisect
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,6 @@ PASSED, FAILED, SKIPPED, NOT_RUN = Verdict.PASSED, Verdict.FAILED, Verdict.SKIPP
         ({PASSED: 3, NOT_RUN: 1}, {}, ExitCode.FAILED),
         ({SKIPPED: 4}, {}, ExitCode.NOTHING_TO_RUN),
         ({}, {}, ExitCode.NOTHING_TO_RUN),
-        ({PASSED: 3}, {"bad_flaky": 1}, ExitCode.FAILED),
         ({PASSED: 1, NOT_RUN: 3}, {"interrupted": ExitCode.TERMINATED}, ExitCode.TERMINATED),
         ({NOT_RUN: 3, SKIPPED: 1}, {"git_bisect": True}, ExitCode.UNTESTABLE),
         ({NOT_RUN: 3, FAILED: 1}, {"git_bisect": True}, ExitCode.FAILED),
@@ -67,3 +66,23 @@ def test_verdicts_decide_the_exit_code(
     counts: dict[Verdict, int], wishes: dict[str, Any], code: ExitCode
 ) -> None:
     assert exit_status(counts, **wishes) is code
+
+
+@pytest.mark.parametrize(
+    ("code", "counts", "flaky", "told"),
+    [
+        (ExitCode.FAILED, {PASSED: 3, FAILED: 1}, 0, ""),
+        (ExitCode.FAILED, {PASSED: 3, FAILED: 1}, 1, "1 case was flaky"),
+        (ExitCode.FAILED, {PASSED: 3, FAILED: 2}, 1, ""),
+        (ExitCode.FAILED, {PASSED: 3, FAILED: 2, NOT_RUN: 1}, 2, "2 cases were flaky and 1 case was not run"),
+        (ExitCode.FAILED, {PASSED: 3, NOT_RUN: 2}, 0, "2 cases were not run"),
+        (ExitCode.NOTHING_TO_RUN, {SKIPPED: 2}, 0, "every selected case is skipped"),
+        (ExitCode.UNTESTABLE, {NOT_RUN: 2}, 0, "no selected case can be run at this commit"),
+        (ExitCode.PASSED, {PASSED: 3}, 0, ""),
+        (ExitCode.INTERRUPTED, {PASSED: 3, NOT_RUN: 2}, 0, ""),
+    ],
+)
+def test_an_exit_code_that_the_counts_do_not_explain_is_explained(
+    code: ExitCode, counts: dict[Verdict, int], flaky: int, told: str
+) -> None:
+    assert because(code, counts, flaky) == told

@@ -10,6 +10,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cp_matrix.errors import MatrixError
 from cp_matrix.matrix.case import Case
 from cp_matrix.matrix.expand import Grid, positions
 from cp_matrix.matrix.load import load
@@ -204,3 +205,14 @@ def test_ids_that_two_cases_would_share_are_found(
 ) -> None:
     test = matrix(tmp_path, {"axes": {"one": first, "two": second}}).tests[0]
     assert Grid("m", test, essential=False).repeated_id() == repeated
+
+
+def test_more_assignments_than_can_be_gone_through_are_refused_at_once(tmp_path: Path) -> None:
+    axes = {name: list(range(100)) for name in ("a", "b", "c")}
+    grid = Grid("m", matrix(tmp_path, {"axes": axes}).tests[0], essential=False)
+    assert len(list(grid.assignments(["a", "b"], grid.everything))) == 10_000
+    with pytest.raises(
+        MatrixError, match="the test t: a, b, c take 1000000 values together in 1000000 cases"
+    ):
+        grid.assignments(["a", "b", "c"], grid.everything)
+    assert len(list(grid.assignments(["a", "b", "c"], 0b111))) == 3

@@ -8,6 +8,7 @@ import msgspec
 from fake_run import MESSAGE, STACK, TRACEBACK, FakeRun
 
 from cp_matrix.matrix.case import Case
+from cp_matrix.record.rerun import Rerun
 from cp_matrix.record.results import Attempt, CaseResult, RankError, RankResult, TensorError, Verdict
 from cp_matrix.report.closing import concluded
 from cp_matrix.report.failure import failure
@@ -29,7 +30,7 @@ def told(
     width: int | None = None,
 ) -> list[str]:
     result = CaseResult(case.id, case.hash, verdict, reason=reason)
-    one = concluded(result, attempts, lambda name: ["cp-matrix", "run", "my matrix.yaml", name], folder)
+    one = concluded(result, attempts, Rerun(("my matrix.yaml",)), folder)
     lines = failure(1, one, folder=folder, width=width)
     return [line.plain for line in lines]
 
@@ -101,14 +102,63 @@ def test_a_case_that_passes_alone_comes_with_the_command_that_finds_out_why() ->
     assert lines[-1] == f"   why   cp-matrix bisect --run reports/x '{CASE.id}'"
 
 
-def test_a_long_message_is_cut_and_says_so() -> None:
+def test_a_long_message_keeps_its_head_and_its_tail_and_says_so() -> None:
     lines = told([FakeRun.failed(CASE.id, message="\n".join(f"line {n}" for n in range(50)))])
-    assert ("     … 43 more lines" in lines, "     line 49" in lines) == (True, False)
+    first = lines.index("     line 1")
+    assert lines[first : first + 7] == [
+        *(f"     line {n}" for n in range(1, 5)),
+        "     … 43 more lines …",
+        *(f"     line {n}" for n in (48, 49)),
+    ]
+
+
+def test_the_innermost_cause_comes_first_and_what_came_of_it_below_its_frames() -> None:
+    error = RankError("KeyError", "'x'", TRACEBACK, ("note: of the table", "raised from it: ValueError: bad"))
+    rank = RankResult(CASE.id, 1, 0, False, 0.0, 0.1, error)
+    lines = told([FakeRun.attempt(CASE.id, Verdict.FAILED, rank=0, ranks=(rank,))])
+    chain = lines.index("   note: of the table")
+    assert (lines[1], lines[chain + 1], chain > lines.index("       raise ToleranceError(text)")) == (
+        "   rank 0: KeyError: 'x'",
+        "   raised from it: ValueError: bad",
+        True,
+    )
+
+
+def crashed(reason: str, *words: str) -> Attempt:
+    reset = RankError("RuntimeError", "Connection reset by peer", "")
+    peer = RankResult(CASE.id, 1, 0, False, 0.0, 0.1, reset, peers_gone=(1,))
+    attempt = FakeRun.attempt(CASE.id, Verdict.CRASHED, rank=1, ranks=(peer,), reason=reason)
+    return msgspec.structs.replace(attempt, last_words={1: words}, exits={1: "SIGABRT"})
+
+
+def test_last_words_come_first_and_a_peers_error_is_marked_as_their_consequence() -> None:
+    reason = "rank 1: Assertion `a` failed (its last words; rank 1 was lost: SIGABRT)"
+    lines = told([crashed(reason, "Assertion `a` failed")], Verdict.CRASHED)
+    assert lines[1:3] == [
+        f"   {reason}",
+        "   rank 0, in consequence of losing rank 1: RuntimeError: Connection reset by peer",
+    ]
+
+
+def test_of_last_words_what_the_first_line_has_not_is_shown() -> None:
+    reason = "rank 1: Assertion `a` failed (its last words; rank 1 was lost: SIGABRT)"
+    lines = told([crashed(reason, "step 3", "Assertion `a` failed")], Verdict.CRASHED)
+    assert lines[2:4] == ["   the last lines of rank 1:", "     step 3"]
+
+
+def test_a_rank_that_skipped_a_case_which_failed_elsewhere_is_named() -> None:
+    error = RankError("ValueError", "bad", TRACEBACK)
+    ranks = (
+        RankResult(CASE.id, 1, 0, True, 0.0, 0.1, skip="no FP8"),
+        RankResult(CASE.id, 1, 1, False, 0.0, 0.1, error),
+    )
+    lines = told([FakeRun.attempt(CASE.id, Verdict.FAILED, rank=1, ranks=ranks)])
+    assert "   rank 0 skipped it: no FP8" in lines
 
 
 def test_the_failing_ranks_log_is_the_first_named() -> None:
     lines = told([FakeRun.failed(CASE.id)], folder=Path("reports/x"))
-    assert [line.split()[-1] for line in lines if "reports/x" in line] == [
+    assert [line.split()[-1] for line in lines if "reports/x/" in line] == [
         "reports/x/logs/w0001/rank1.log",
         "reports/x/logs/w0001/rank0.log",
     ]
@@ -129,17 +179,55 @@ def test_a_case_without_attempts_shows_the_results_reason() -> None:
 
 
 def test_what_was_found_out_later_is_noted() -> None:
-    lines = told([FakeRun.failed(CASE.id)], reason="passes alone: state left by an earlier case")
-    assert "   note  passes alone: state left by an earlier case" in lines
+    lines = told([FakeRun.failed(CASE.id), FakeRun.failed(CASE.id, "w0002")])
+    assert "   note  fails alone too" in lines
 
 
 def test_a_note_does_not_say_the_error_again() -> None:
     error = f"rank 1: ToleranceError: {MESSAGE.splitlines()[0]}"
     attempt = msgspec.structs.replace(FakeRun.failed(CASE.id), reason=error)
-    lines = told([attempt], reason=f"{error}; fails alone as well")
-    assert [line for line in lines if "alone" in line] == ["   note  fails alone as well"]
+    lines = told([attempt], reason=f"{error}; not tried again: interrupted")
+    assert [line for line in lines if "again:" in line] == ["   note  not tried again: interrupted"]
 
 
 def test_a_hostile_error_sends_no_control_characters() -> None:
     lines = told([FakeRun.failed(CASE.id, message="[bold]\x1b[2J\x07\nsecond \x1b]0;x\x07\r")])
     assert all(line.isprintable() for line in lines)
+
+
+def test_stuck_ranks_say_in_which_operations_they_are_before_their_stacks() -> None:
+    operations = {0: ("all_reduce #7 of group 1",), 1: ("broadcast #7 of group 1",)}
+    attempt = FakeRun.attempt(
+        CASE.id, Verdict.FAILED, reason="rank 0 here", stacks={0: STACK, 1: STACK}, operations=operations
+    )
+    text = "\n".join(told([attempt]))
+    places = [
+        text.index(part) for part in ("rank 0 in all_reduce #7", "rank 1 in broadcast #7", "still inside")
+    ]
+    assert places == sorted(places)
+
+
+def of_a_device(number: int, function: str, verdict: Verdict = Verdict.FAILED) -> Attempt:
+    trace = f'Traceback (most recent call last):\n  File "s.py", line 1, in {function}\n    x()\nE: device\n'
+    error = RankError("AcceleratorError", "device", trace) if verdict is Verdict.FAILED else None
+    record = RankResult(CASE.id, number, 1, error is None, 0.0, 0.1, error, device_failed=error is not None)
+    return FakeRun.attempt(
+        CASE.id, verdict, number=number, rank=1, ranks=(record,), synchronous=number == 2, device_failed=True
+    )
+
+
+def test_the_launch_in_which_a_device_failed_is_shown_below_the_first_failure() -> None:
+    lines = told(
+        [of_a_device(1, "later"), of_a_device(2, "launch")], reason="first; with synchronous launches: x"
+    )
+    shown = [n for n, line in enumerate(lines) if any(f"in {one}" in line for one in ("later", "launch"))]
+    between = lines[shown[0] : shown[1]]
+    assert (len(shown), "   once more, with launches made synchronous:" in between) == (2, True)
+    assert not any(line.startswith("   note") for line in lines)
+
+
+def test_a_device_that_fails_only_without_synchronous_launches_says_so() -> None:
+    attempts = [of_a_device(1, "later"), of_a_device(2, "launch", Verdict.PASSED)]
+    lines = told(attempts)
+    assert [line for line in lines if "synchronous" in line] == ["   note  with synchronous launches: passed"]
+    assert not any("bisect" in line for line in lines)

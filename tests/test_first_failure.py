@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from cp_matrix.record.results import Attempt, CaseResult, RankError, RankResult, Verdict
-from cp_matrix.report.first_failure import culprit, deciding, found_later, passes_alone, untold_exits
+from cp_matrix.report.first_failure import culprit, deciding, untold_exits
 
 CASE = "t[a]"
 
@@ -22,6 +22,11 @@ def result(verdict: Verdict) -> CaseResult:
 def test_the_last_attempt_with_the_verdict_decides() -> None:
     crashed, failed, passed = attempt(Verdict.CRASHED), attempt(Verdict.FAILED, 2), attempt(Verdict.PASSED, 3)
     assert deciding(result(Verdict.FAILED), [crashed, failed, passed]) is failed
+
+
+def test_a_failure_rests_on_the_attempt_before_those_that_confirm_it() -> None:
+    first, again = attempt(Verdict.FAILED), attempt(Verdict.FAILED, 2)
+    assert deciding(result(Verdict.FAILED), [first, again]) is first
 
 
 def test_a_verdict_no_attempt_shares_rests_on_the_last_bad_one() -> None:
@@ -63,18 +68,3 @@ def test_how_the_named_rank_ended_is_untold_where_the_reason_does_not_say_it() -
 def test_a_named_rank_without_an_error_is_not_replaced_by_another() -> None:
     ranks = (record(1, error="connection closed"),)
     assert culprit(attempt(Verdict.CRASHED, rank=0, ranks=ranks)) is None
-
-
-def test_an_error_that_only_an_earlier_attempt_had_is_found_later_too() -> None:
-    whole = CaseResult(CASE, "0" * 12, Verdict.FAILED, reason="rank 0: bad; fails alone as well")
-    assert found_later(whole, attempt(Verdict.FAILED, 2, reason="rank 1: worse")) == whole.reason
-
-
-def test_a_failed_case_that_passed_at_last_passes_alone() -> None:
-    attempts = [attempt(Verdict.FAILED), attempt(Verdict.PASSED, 2)]
-    assert passes_alone(result(Verdict.FAILED), attempts)
-
-
-def test_a_case_that_passed_at_last_and_counts_as_passed_has_nobody_to_blame() -> None:
-    attempts = [attempt(Verdict.CRASHED), attempt(Verdict.PASSED, 2)]
-    assert not passes_alone(result(Verdict.PASSED), attempts)

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from scripted_worlds import case
@@ -87,9 +90,51 @@ def test_an_attempt_is_among_the_events_once_and_in_the_results_once(folder: Run
 
 def test_a_verdict_is_on_disk_before_its_event(folder: RunFolder) -> None:
     (folder.path / "results").rmdir()
-    with pytest.raises(RunFolderLostError):
-        folder.on_event(events.CaseFinished(time=1.0, result=RESULT))
+    folder.on_event(events.CaseFinished(time=1.0, result=RESULT))
+    folder.on_event(NOTICE)
     assert list(events.read(folder.path / "events.jsonl")) == []
+
+
+def test_what_cannot_be_written_is_held_back_and_written_in_its_order_at_the_end(folder: RunFolder) -> None:
+    finished = events.CaseFinished(time=1.0, result=RESULT)
+    (folder.path / "results").rmdir()
+    for event in (finished, NOTICE):
+        folder.on_event(event)
+    (folder.path / "results").mkdir()
+    before = folder.trouble
+    folder.settle()
+    written = list(events.read(folder.path / "events.jsonl"))
+    kept = [path.name for path in (folder.path / "results").iterdir()]
+    assert (before, written, kept) == (
+        "No such file or directory",
+        [finished, NOTICE],
+        [f"{RESULT.hash}.json"],
+    )
+
+
+def test_what_cannot_be_written_in_the_end_either_is_counted(folder: RunFolder) -> None:
+    (folder.path / "results").rmdir()
+    folder.on_event(events.CaseFinished(time=1.0, result=RESULT))
+    with pytest.raises(RunFolderLostError, match="1 verdicts and some events could not be written"):
+        folder.settle()
+
+
+def test_a_quota_that_is_used_up_is_called_that(folder: RunFolder) -> None:
+    class Full:
+        def write(self, data: bytes) -> int:
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    folder._events = cast("Any", Full())
+    folder.on_event(NOTICE)
+    assert folder.trouble.startswith("Disk quota exceeded: /")
+
+
+def test_room_for_the_end_of_the_run_is_kept_until_then(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, PLAN, {})
+    reserve = folder.path / "reserve"
+    kept = reserve.stat().st_blocks * 512
+    folder.settle()
+    assert (kept >= 32 * 1024, reserve.exists(), folder.trouble) == (True, False, "")
 
 
 @pytest.mark.parametrize("out", ["/proc/reports", "file", "file/reports"])
@@ -117,10 +162,11 @@ FULL = """if True:
         time=1.0, result=CaseResult("t[a]", "0123456789ab", Verdict.FAILED, "x" * 5000)
     )
     done = 0
+    while not folder.trouble:
+        folder.on_event(notice if sys.argv[2] == "events" else result)
+        done += not folder.trouble
     try:
-        while done < 9:
-            folder.on_event(notice if sys.argv[2] == "events" else result)
-            done += 1
+        folder.settle()
     except RunFolderLostError as error:
         print(done, error.exit_code.name, error)
     """
@@ -147,10 +193,12 @@ def test_a_result_that_found_no_room_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_mailbox_that_vanishes_is_the_loss_of_the_folder(folder: RunFolder) -> None:
     box = Mailbox(folder.path / "worlds" / "w0001")
-    with pytest.raises(RunFolderLostError, match="No such file"), folder.needed():
+    with pytest.raises(FileNotFoundError) as caught:
         box.put_order(0, Order())
+    assert (folder.take_down(caught.value), folder.trouble) == (True, "No such file or directory")
 
 
 def test_errors_about_other_files_are_left_as_they_are(folder: RunFolder, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError), folder.needed():
+    with pytest.raises(FileNotFoundError) as caught:
         (tmp_path / "elsewhere").read_text()
+    assert (folder.take_down(caught.value), folder.trouble) == (False, "")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from fake_run import STACK, TRACEBACK
 
-from cp_matrix.report.frames import innermost_frames, last_frames
+from cp_matrix.report.frames import by_thread, innermost_frames, last_frames
 
 
 def test_the_last_frames_of_a_traceback_come_without_carets_and_exception() -> None:
@@ -39,10 +39,17 @@ def test_paths_of_installed_packages_start_at_the_package() -> None:
     )
 
 
-def test_of_chained_exceptions_only_the_last_is_shown() -> None:
+def test_of_chained_exceptions_only_the_innermost_is_shown() -> None:
     first = 'Traceback (most recent call last):\n  File "first.py", line 1, in f\n    g()\nKeyError: 1\n'
     chained = f"{first}\nDuring handling of the above exception, another exception occurred:\n\n{TRACEBACK}"
-    assert not any("first.py" in line for line in last_frames(chained, 10))
+    assert last_frames(chained, 10) == ['File "first.py", line 1, in f', "  g()"]
+
+
+def test_where_a_rank_refuses_a_debugger_is_left_out() -> None:
+    case = '  File "case.py", line 3, in run_case\n    breakpoint()\n'
+    own = '  File "/y/cp_matrix/worker/terminal.py", line 70, in breakpoint_\n    refuse()\n'
+    text = f"Traceback (most recent call last):\n{case}{own}NoTerminalError: no\n"
+    assert last_frames(text) == ['File "case.py", line 3, in run_case', "  breakpoint()"]
 
 
 def test_text_that_is_no_traceback_has_no_frames() -> None:
@@ -66,3 +73,13 @@ def test_what_follows_the_frames_of_a_dump_is_left_out() -> None:
 
 def test_a_stack_of_another_form_gives_its_last_lines() -> None:
     assert innermost_frames("a\nb\nc", 2) == ["b", "c"]
+
+
+def test_of_a_dump_the_case_s_thread_comes_first_and_the_lookout_not_at_all() -> None:
+    lookout = (
+        'Thread 0x7f01 (most recent call first):\n  File "/x/cp_matrix/worker/flight.py", line 92 in _serve\n'
+    )
+    other = 'Thread 0x7f02 (most recent call first):\n  File "/x/suite.py", line 3 in prefetch\n'
+    case = 'Current thread 0x7f03 (most recent call first):\n  File "/x/suite.py", line 9 in run\n'
+    assert by_thread(f"{lookout}\n{other}\n{case}") == f"{case}\n{other}"
+    assert by_thread("no dump") == "no dump"

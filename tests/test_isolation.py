@@ -47,6 +47,7 @@ SAID = {
     "patch": ["functions of modules changed torch.distributed.all_reduce"],
     "group": ["1 process group left open"],
     "thread": ["thread 'stays' (threading.Event.wait) is still running"],
+    "module": ["left_module was imported"],
 }
 
 
@@ -67,6 +68,22 @@ def test_what_a_case_left_is_said_in_one_line_each(seen: dict[str, Any], case: s
 )
 def test_what_can_be_put_back_is(seen: dict[str, Any], case: str) -> None:
     assert (len(seen["cases"][case]["leaks"]), seen["cases"][case]["again"]) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("case", "put_right"),
+    [
+        *[(case, True) for case in ("default dtype", "variable set", "directory", "alarm", "hook")],
+        *[
+            (case, False)
+            for case in ("group", "thread", "child", "module", "patch", "told only", "home removed")
+        ],
+        *[(case, True) for case in ("by name", "patch by name")],
+    ],
+)
+def test_a_leak_says_whether_it_was_put_right(seen: dict[str, Any], case: str, put_right: bool) -> None:
+    found = seen["cases"].get(case) or seen[case]
+    assert set(found["put right"]) == {put_right}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import resource
 import signal
@@ -19,7 +20,16 @@ from cp_matrix.matrix.case import Case
 from cp_matrix.plan.plan import Plan, PlannedCase, Skip
 from cp_matrix.record import events
 from cp_matrix.record.fold import RunRecord
-from cp_matrix.record.results import Attempt, CaseResult, LogSpan, RankError, RankResult, TensorError, Verdict
+from cp_matrix.record.results import (
+    Attempt,
+    CaseResult,
+    Leak,
+    LogSpan,
+    RankError,
+    RankResult,
+    TensorError,
+    Verdict,
+)
 from cp_matrix.report import junit
 from cp_matrix.report.junit import MIN_INTERVAL, REST, UNFINISHED, JUnitWriter
 from cp_matrix.report.text import one_line
@@ -277,6 +287,58 @@ def test_a_disk_that_fills_up_leaves_the_last_whole_file(tmp_path: Path) -> None
     assert ([path.name for path in tmp_path.iterdir()], read(tmp_path).get("tests")) == (["junit.xml"], "1")
 
 
+def finished(run: FakeRun, path: Path) -> JUnitWriter:
+    """The writer of a run that has ended, whose file from before does not know that."""
+    writer = JUnitWriter(run.record, path)
+    writer.update(0.0)
+    run.finish()
+    return writer
+
+
+def test_a_file_that_cannot_be_brought_up_to_date_in_the_end_is_removed(tmp_path: Path) -> None:
+    run = FakeRun([f"ref[{n}]" for n in range(100)])
+    writer = finished(run, tmp_path / "junit.xml")
+    assert run.record.finished is not None
+    with small_files():
+        writer.on_event(run.record.finished)
+    (problem,) = writer.problems
+    assert (
+        problem.endswith("the one there was out of date and has been removed"),
+        list(tmp_path.iterdir()),
+    ) == (
+        True,
+        [],
+    )
+
+
+def test_a_file_for_which_there_is_too_little_room_in_the_end_keeps_less_of_each_case(tmp_path: Path) -> None:
+    run = FakeRun([FAILED])
+    run.start()
+    run.fails(FAILED, message="x" * 20_000)
+    writer = finished(run, tmp_path / "junit.xml")
+    assert run.record.finished is not None
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with small_files():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limits[1]))
+        writer.on_event(run.record.finished)
+    assert (writer.problems, read(tmp_path).get("failures")) == ((), "1")
+
+
+def test_a_file_that_cannot_even_be_removed_is_said_to_be_out_of_date(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    run = FakeRun([PASSED])
+    writer = finished(run, tmp_path / "junit.xml")
+    monkeypatch.setattr(junit, "write_atomically", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    assert run.record.finished is not None
+    writer.on_event(run.record.finished)
+    assert "the one there is out of date and cannot be removed: Read-only file system" in writer.problems[0]
+
+
 anything = st.text(st.characters(exclude_categories=()), max_size=30) | st.sampled_from(
     ["]]>", "\x00", "\x1b[31mred\x1b[0m", "\ud800", "<![CDATA[", "&amp;", "\r\n", '"', "\x85\u2028", "\ufffe"]
 )
@@ -332,7 +394,7 @@ def wild_attempts(draw: st.DrawFn, case: str) -> Attempt:
         metrics=(metric,),
         values={draw(anything): draw(anything)},
         phases={draw(anything): draw(st.floats())},
-        leaks=(draw(anything),),
+        leaks=(Leak(draw(anything), draw(anything), draw(st.booleans()), draw(anything)),),
         log=LogSpan(draw(anything | st.just("wild.log")), 0, draw(st.integers(-1, 100))),
     )
     outcome = draw(st.sampled_from([Verdict.PASSED, Verdict.FAILED, Verdict.CRASHED, Verdict.TIMEOUT]))

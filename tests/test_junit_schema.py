@@ -24,15 +24,13 @@ with_schemas = pytest.mark.skipif(
     not (JENKINS.is_file() and SUREFIRE.is_file()), reason=f"the schemas are not in {SCHEMAS}"
 )
 
-RERUN = ("rerunFailure", "rerunError", "flakyFailure", "flakyError")
+RERUN = ("rerunFailure", "flakyFailure")
 ORDER = (
     "failure",
     "rerunFailure",
     "flakyFailure",
     "skipped",
     "error",
-    "rerunError",
-    "flakyError",
     "system-out",
 )
 ATTRIBUTES = {

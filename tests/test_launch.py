@@ -187,7 +187,7 @@ def host(program: str = "input()") -> subprocess.Popen[bytes]:
 
 def test_a_warm_world_has_not_ended_while_its_host_lives_and_says_nothing(box: Mailbox) -> None:
     process = host()
-    ended = WarmHandle(process, 2, box).ended()
+    ended = WarmHandle(process, box.folder / "host.log", 2, box).ended()
     process.communicate(b"\n")
     assert ended is None
 
@@ -196,13 +196,16 @@ def test_a_warm_world_ends_as_its_host_says_even_if_the_host_is_gone(box: Mailbo
     process = host("pass")
     process.communicate()
     box.put_ended(Ended({0: 3}, "ranks failed"))
-    assert WarmHandle(process, 2, box).ended() == "rank 0 ended with exit code 3"
+    assert WarmHandle(process, box.folder / "host.log", 2, box).ended() == "rank 0 ended with exit code 3"
 
 
 def test_a_warm_world_is_over_when_its_host_is_gone(box: Mailbox) -> None:
     process = host("pass")
     process.communicate()
-    assert WarmHandle(process, 2, box).ended() == "the process that forks the ranks is gone"
+    assert (
+        WarmHandle(process, box.folder / "host.log", 2, box).ended()
+        == "the process that forks the ranks is gone"
+    )
 
 
 @pytest.fixture
@@ -334,7 +337,7 @@ def children_of(rank: subprocess.Popen[bytes]) -> list[ProcessId]:
 @pytest.fixture
 def handle(box: Mailbox) -> Iterator[WarmHandle]:
     process = host()
-    yield WarmHandle(process, 2, box)
+    yield WarmHandle(process, box.folder / "host.log", 2, box)
     process.communicate(b"\n")
 
 

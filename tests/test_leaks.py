@@ -6,9 +6,7 @@ import pytest
 
 from cp_matrix.worker.leaks import (
     CHILD_PROCESSES,
-    MEMORY,
     PROCESS_GROUPS,
-    Leak,
     Restoring,
     environment_variable,
 )
@@ -31,8 +29,3 @@ def test_a_kind_is_put_back_where_that_is_usual_or_asked_for(
     restoring: Restoring, kind: str, is_put_back: bool
 ) -> None:
     assert (kind in restoring) is is_put_back
-
-
-def test_a_leak_is_its_line_and_knows_its_kind() -> None:
-    leak = Leak(MEMORY, "5 MiB more")
-    assert (leak, leak.kind) == ("5 MiB more", "memory")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cp_matrix.run.libraries import libraries_of
+from cp_matrix.run.libraries import files_of, libraries_of
 
 
 @pytest.fixture
@@ -138,3 +138,28 @@ def test_a_library_that_a_shipped_suite_imports_by_itself_is_declared(installed:
         (installed / "transformer_engine" / folder / "__init__.py").write_text("")
     found = libraries_of("cp_matrix.suites.transformer_engine:run_case", ())
     assert "transformer_engine.pytorch" in found
+
+
+def test_the_files_of_a_suite_are_its_own_modules_also_those_imported_inside_functions(beside: Path) -> None:
+    libraries(
+        beside,
+        "import kernels, helper\ndef run(params, context):\n  from pack import late\n",
+        helper="import os",
+        **{"pack/__init__": "", "pack/late": "import single", "pack/other": ""},
+    )
+    assert files_of("suite:run", (str(beside),)) == {
+        "suite": beside / "suite.py",
+        "helper": beside / "helper.py",
+        "pack": beside / "pack" / "__init__.py",
+        "pack.late": beside / "pack" / "late.py",
+    }
+
+
+def test_a_suite_that_is_not_there_has_no_files(beside: Path) -> None:
+    assert files_of("suite:run", (str(beside),)) == {}
+
+
+def test_the_tolerances_of_shipped_suites_are_among_their_files() -> None:
+    assert "cp_matrix.suites.transformer_engine.tolerances" in files_of(
+        "cp_matrix.suites.transformer_engine:run_case", ()
+    )

@@ -230,7 +230,8 @@ def test_a_process_that_a_case_forked_writes_no_record(rank: Path) -> None:
 
 
 def test_leaks_are_told_in_text_that_can_be_stored(rank: Path) -> None:
-    assert after(rank, "leak").leaks == ("environment variable LEFT\\udcff was set to '\\udcfe'",)
+    (leak,) = after(rank, "leak").leaks
+    assert leak.text == "environment variable LEFT\\udcff was set to '\\udcfe'"
 
 
 def test_a_message_left_unfinished_is_none_of_a_ranks(rank: Path) -> None:

@@ -24,7 +24,7 @@ from cp_matrix.mailbox import (
     WorldSpec,
     write_atomically,
 )
-from cp_matrix.record.results import LogSpan, RankError, RankResult, TensorError
+from cp_matrix.record.results import Leak, LogSpan, RankError, RankResult, TensorError
 
 SPEC = WorldSpec(
     name="w0001",
@@ -39,6 +39,7 @@ SPEC = WorldSpec(
     start="cold",
     import_path=("/suites",),
 )
+LEAK = Leak("working directory", "cwd", put_right=True, origin="t[b]")
 RECORD = RankResult(
     case="t[a]",
     attempt=2,
@@ -51,7 +52,7 @@ RECORD = RankResult(
     values={"tokens": 3.0, "backend": "flash"},
     phases={"forward": 0.1},
     peak_memory=1 << 40,
-    leaks=("cwd",),
+    leaks=(LEAK,),
     unhealthy="no",
     log=LogSpan("logs/w0001/rank1.log", 0, 12),
 )
@@ -71,7 +72,7 @@ def box(tmp_path: Path) -> Mailbox:
         (lambda box, m: box.put_ready(1, m), lambda box: box.ready(1), Ready("cuda:0", True)),
         (lambda box, m: box.put_broken(1, m), lambda box: box.broken(1), RankError("E", "m", "t")),
         (lambda box, m: box.put_result(3, m), lambda box: box.result(3, 1), RECORD),
-        (lambda box, m: box.put_after(3, 1, m, go=True), lambda box: box.after(3, 1), After(("cwd",), "no")),
+        (lambda box, m: box.put_after(3, 1, m, go=True), lambda box: box.after(3, 1), After((LEAK,), "no")),
         (lambda box, m: box.put_ended(m), lambda box: box.ended(), Ended({0: -9, 1: 3}, "ranks failed")),
         (lambda box, m: box.put_pid(1), lambda box: box.pid(1), ProcessId.own()),
     ],
@@ -111,8 +112,8 @@ def test_parameters_keep_their_values_and_their_types(params: dict[str, Any]) ->
 
 
 def test_a_rank_that_has_not_entered_is_told_from_one_that_has(box: Mailbox) -> None:
-    box.mark_entered(0, 1, 12.5)
-    assert [box.entered(0, rank) for rank in (0, 1)] == [None, 12.5]
+    box.mark_entered(0, 1, 12.5, 300)
+    assert [box.entered(0, rank) for rank in (0, 1)] == [None, (12.5, 300)]
 
 
 @pytest.mark.parametrize("go", [True, False])

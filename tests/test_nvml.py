@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cp_matrix.facts.nvml import read_nvml
+from cp_matrix.facts.nvml import memory_of_processes, read_nvml
 from cp_matrix.facts.visible import Gpu
 
 
@@ -99,3 +99,20 @@ def test_a_driver_that_fails_half_way_leaves_a_note(nvml: Any) -> None:
 def test_without_the_nvml_package_a_note_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert "GPUs unknown" in read_nvml().notes[0]
+
+
+def test_the_processes_on_a_gpu_are_told_with_what_they_hold_the_most_first(nvml: Any) -> None:
+    of_gpu = {
+        "GPU-0": [
+            types.SimpleNamespace(pid=7, usedGpuMemory=1),
+            types.SimpleNamespace(pid=9, usedGpuMemory=5),
+        ]
+    }
+    nvml.nvmlDeviceGetHandleByUUID = lambda uuid: uuid
+    nvml.nvmlDeviceGetComputeRunningProcesses = of_gpu.__getitem__
+    assert list(memory_of_processes("GPU-0").items()) == [(9, 5), (7, 1)]
+
+
+def test_where_nvml_says_nothing_of_processes_nothing_is_known(nvml: Any) -> None:
+    nvml.nvmlDeviceGetHandleByUUID = _refuse
+    assert memory_of_processes("GPU-0") == {}

@@ -283,6 +283,15 @@ def test_any_cases_in_any_order_survive_the_file(
     assert list(again.ids) == [planned.case.id for planned in cases]
 
 
+def test_every_declared_value_of_an_axis_is_kept_whatever_is_selected(tmp_path: Path) -> None:
+    declared = matrix(tmp_path)
+    plan = make_plan([declared], FACTS, essential=True)
+    (test,) = declared.tests
+    assert plan.axes == {test.name: {axis.name: axis.full for axis in test.axes}}
+    dump(plan.keep([0]), tmp_path / "plan.json")
+    assert load_plan(tmp_path / "plan.json").axes == plan.axes
+
+
 def test_a_plan_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     plan = make_plan([matrix(tmp_path)], FACTS, essential=False)

@@ -8,7 +8,7 @@ from cp_matrix.errors import UsageError
 from cp_matrix.facts.probe import probe
 from cp_matrix.facts.profile import TOLD_BESIDE, load_profile, save
 from cp_matrix.matrix.facts import FACTS, Missing, UnknownError, read_facts
-from cp_matrix.matrix.query import QueryFailedError, Question
+from cp_matrix.matrix.query import LibraryAbsentError, QueryFailedError, Question
 
 FACTS_SAVED = {"gpu_count": 8, "compute_capability": (9, 0), "cudnn_version": "9.22.0", "gpu_name": None}
 FAST = Question("a.b:c", {"n": 1, "window": [-1, 0]})
@@ -34,6 +34,12 @@ def test_what_is_saved_is_read_back(saved: Path) -> None:
 def test_a_failure_stays_a_failure(saved: Path) -> None:
     with pytest.raises(QueryFailedError, match="gone"):
         load_profile(saved).answer(BROKEN)
+
+
+def test_a_library_that_was_absent_stays_so(tmp_path: Path) -> None:
+    save(tmp_path / "machine.json", {}, {FAST: LibraryAbsentError("fast is not installed")})
+    with pytest.raises(LibraryAbsentError, match=r"^fast is not installed$"):
+        load_profile(tmp_path / "machine.json").answer(FAST)
 
 
 def test_a_question_that_was_not_asked_is_unknown(saved: Path) -> None:
@@ -90,6 +96,11 @@ def test_every_fact_of_this_machine_can_be_saved(tmp_path: Path) -> None:
         ('{"format": 1, "facts": {"gpu_count": "many"}}', "the fact gpu_count is 'many'"),
         ('{"format": 1, "facts": {}, "answers": {"a": [{"arguments": 1}]}}', "is not a profile"),
         ("\xff", "is not a profile"),
+        ('{"format": 1, "facts": ' + '{"a": ' * 5000 + "1" + "}" * 5001, "is not a profile"),
+        ('{"format": 1, "facts": {"gpu_count": -1}}', "the fact gpu_count is -1, expected a number from 0"),
+        ('{"format": 1, "facts": {"cpu_count": 1e999}}', "is not a profile|the fact cpu_count is inf"),
+        ('{"format": 1, "facts": {"device": "tpu"}}', "the fact device is 'tpu', expected cpu or cuda"),
+        ('{"format": 1, "facts": {"nope": 1}}', "unknown fact 'nope'"),
     ],
 )
 def test_a_file_that_is_no_profile_is_refused_by_name(tmp_path: Path, content: str, message: str) -> None:

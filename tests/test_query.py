@@ -15,7 +15,7 @@ from cp_matrix.facts.query import Library, Remembered
 from cp_matrix.matrix.facts import Missing
 from cp_matrix.matrix.load import load
 from cp_matrix.matrix.loaded import LoadedMatrix
-from cp_matrix.matrix.query import Answer, QueryFailedError, Question
+from cp_matrix.matrix.query import Answer, LibraryAbsentError, QueryFailedError, Question
 from cp_matrix.plan.plan import Plan, explain, make_plan, settle
 
 ASK = "library:offers"
@@ -100,7 +100,7 @@ def test_what_the_library_says_of_a_refusal_is_behind_the_reason(tmp_path: Path)
 def test_an_exception_in_the_library_skips_the_cases_it_meets_and_no_other(tmp_path: Path) -> None:
     plan = planned(tmp_path, Offers({(1, False): QueryFailedError("RuntimeError: broken")}))
     failed = {name: why for name, why in skips(plan).items() if why.startswith("query_failed")}
-    expected = "query_failed: The library could not be asked: RuntimeError: broken"
+    expected = "query_failed: A question failed: library:offers: RuntimeError: broken"
     assert failed == {"t[p2p-1-causal]": expected}
 
 
@@ -176,6 +176,11 @@ def test_the_order_and_the_spelling_of_numbers_do_not_make_another_question() ->
     ("change", "message"),
     [
         ({"ask": "nothing"}, "'nothing' is not an importable module:function"),
+        ({"ask": "a:b.c"}, "'a:b.c' is not an importable module:function"),
+        ({"ask": "os:system"}, "os:system is of Python's standard library, which declares no question"),
+        ({"ask": "os.path:join"}, "os.path:join is of Python's standard library"),
+        ({"ask": "posix:system"}, "posix:system is of Python's standard library"),
+        ({"ask": "builtins:eval"}, "builtins:eval is of Python's standard library"),
         ({"ask": ASK, "pass": ["m"]}, "unknown name 'm'"),
         ({"ask": ASK, "when": "count"}, "must be true or false"),
         ({"ask": ASK, "arguments": {"large": "count + comm"}}, "'+' needs two numbers"),
@@ -206,10 +211,34 @@ def test_a_rule_may_rely_on_an_earlier_one_that_reads_nothing_else(tmp_path: Pat
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a library to import from it."""
     (tmp_path / "offering.py").write_text(
+        "from cp_matrix import question\n"
+        "@question\n"
         "def offers(*, n): print('noise'); return {'Fast': n > 1 or 'too small'}\n"
+        "@question\n"
         "def breaks(): raise RuntimeError('no device\\nand more')\n"
+        "@question\n"
         "def leaves(): raise SystemExit(3)\n"
+        "@question\n"
         "def wrong(): return [1]\n"
+        "@question\n"
+        "def counts(): return {'Fast': 1}\n"
+        "@question\n"
+        "def interrupts(): raise KeyboardInterrupt\n"
+        "class Odd(Exception):\n"
+        "    def __str__(self): raise ValueError\n"
+        "@question\n"
+        "def odd(): raise Odd\n"
+        "class Strange(dict):\n"
+        "    def items(self): raise ValueError('no items')\n"
+        "@question\n"
+        "def strange(): return Strange()\n"
+        "@question\n"
+        "def needs(): import nowhere_at_all\n"
+        "@question(library='nowhere_at_all')\n"
+        "def absent(): raise RuntimeError('called')\n"
+        "@question(library='json')\n"
+        "def there(): return {'Fast': 'a' * 1000}\n"
+        "def silent(): open('ran', 'w')\n"
     )
     monkeypatch.delitem(sys.modules, "offering", raising=False)
     return tmp_path
@@ -226,14 +255,24 @@ def test_a_library_is_imported_from_beside_its_matrix(module: Path) -> None:
     assert sys.path == before
 
 
-def test_a_library_is_imported_from_the_last_folder_where_nothing_else_has_it(module: Path) -> None:
-    assert ask(Library(last=str(module)), "offers", n=2) == {"Fast": True}
+def test_a_library_is_imported_from_the_current_folder_where_nothing_else_has_it(
+    module: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(module)
+    assert ask(Library(), "offers", n=2) == {"Fast": True}
 
 
-def test_a_module_in_the_last_folder_hides_no_installed_one(tmp_path: Path) -> None:
-    (tmp_path / "this.py").write_text("def offers(): return {'Fast': True}\n")
-    with pytest.raises(QueryFailedError, match="AttributeError: module 'this' has no attribute 'offers'"):
-        Library(last=str(tmp_path)).answer(Question("this:offers", {}))
+def test_a_module_in_the_current_folder_hides_no_installed_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared = "import cp_matrix\n@cp_matrix.question\ndef offers(): return {'Fast': %r}\n"
+    for folder in ("installed", "here"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "twice.py").write_text(declared % folder)
+    monkeypatch.syspath_prepend(str(tmp_path / "installed"))
+    monkeypatch.delitem(sys.modules, "twice", raising=False)
+    monkeypatch.chdir(tmp_path / "here")
+    assert Library().answer(Question("twice:offers", {})) == {"Fast": "installed"}
 
 
 def test_a_query_is_looked_for_beside_its_matrix(tmp_path: Path) -> None:
@@ -251,7 +290,9 @@ def alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
         (folder / "parts" / "__init__.py").touch()
         (folder / "parts" / "late.py").write_text(f"NAME = {name!r}\n")
         (folder / "offering.py").write_text(
+            "from cp_matrix import question\n"
             "calls = []\n"
+            "@question\n"
             "def offers(*, n):\n"
             "    from parts.late import NAME\n"
             "    calls.append(n)\n"
@@ -294,10 +335,11 @@ def test_equal_questions_of_two_folders_are_both_asked(alike: tuple[Path, Path])
     assert answers == ["one 1", "two 1"]
 
 
-def test_a_module_of_the_last_folder_does_not_stay_in_the_way(
-    alike: tuple[Path, Path], tmp_path: Path
+def test_a_module_of_the_current_folder_does_not_stay_in_the_way(
+    alike: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    library, (one, two) = Library(last=str(alike[0])), alike
+    library, (one, two) = Library(), alike
+    monkeypatch.chdir(one)
     answers = [ask(library, "offers", folder, n=0)["Fast"] for folder in (tmp_path, two, one)]
     assert answers == ["one 1", "two 1", "one 1"]
 
@@ -315,8 +357,14 @@ def test_what_a_library_prints_stays_out_of_the_output(
         ("offering:breaks", "RuntimeError: no device"),
         ("offering:leaves", "SystemExit: 3"),
         ("offering:wrong", "must return whether there is each thing by its name"),
-        ("offering:missing", "AttributeError"),
-        ("nowhere_at_all:offers", "ModuleNotFoundError: No module named 'nowhere_at_all'"),
+        ("offering:counts", "must return whether there is each thing by its name"),
+        ("offering:interrupts", "KeyboardInterrupt"),
+        ("offering:odd", "^Odd$"),
+        ("offering:strange", "ValueError: no items"),
+        ("offering:needs", "'nowhere_at_all'; if it may be absent, declare that: @cp_matrix.question"),
+        ("offering:missing", "offering does not declare it: there is no such function in its text"),
+        ("offering:silent", "offering does not declare it: write @cp_matrix.question above def silent"),
+        ("cp_matrix.nowhere:offers", "there is no module 'cp_matrix.nowhere'"),
     ],
 )
 def test_whatever_goes_wrong_in_a_library_is_a_failed_question(
@@ -324,6 +372,39 @@ def test_whatever_goes_wrong_in_a_library_is_a_failed_question(
 ) -> None:
     with pytest.raises(QueryFailedError, match=message):
         Library().answer(Question(function, {}, str(module)))
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("nowhere_at_all:offers", "there is no module 'nowhere_at_all'"),
+        ("offering:absent", "nowhere_at_all is not installed"),
+    ],
+)
+def test_a_library_that_is_not_there_does_not_fail(module: Path, function: str, message: str) -> None:
+    with pytest.raises(LibraryAbsentError, match=message):
+        Library().answer(Question(function, {}, str(module)))
+
+
+def test_a_library_that_is_there_is_asked(module: Path) -> None:
+    assert ask(Library(), "there", module) == {"Fast": "a" * 300}
+
+
+def test_a_library_that_is_absent_offers_nothing(tmp_path: Path) -> None:
+    absent = LibraryAbsentError("fast is not installed")
+
+    class Nobody:
+        def answer(self, question: Question) -> Answer:
+            raise absent
+
+    plan = make_plan([matrix(tmp_path)], {}, essential=False, answers=Remembered(Nobody()))
+    assert skips(plan)["t[p2p-1-full]"] == "none: No Fast for 1 (fast is not installed)"
+    assert not plan.undecided
+
+
+def test_cases_of_a_question_that_failed_are_counted_by_why(tmp_path: Path) -> None:
+    plan = planned(tmp_path, Offers({(1, True): QueryFailedError("gone"), (2, True): False}))
+    assert plan.undecided == {"A question failed: library:offers: gone": 2}
 
 
 def test_a_failed_question_is_not_put_again() -> None:

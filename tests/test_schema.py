@@ -139,7 +139,7 @@ def test_defaults_are_inherited_and_overridden(tmp_path: Path) -> None:
     """
     test = loaded(tmp_path, text).tests[0]
     assert (test.world_size, test.timeout) == (2, 30)
-    assert dict(test.environment) == {"A": "1", "B": "y"}
+    assert {name: value.text for name, value in test.environment} == {"A": "1", "B": "y"}
     assert test.constants == {"tolerance": 0.5, "seed": 2}
     assert [(rule.id, rule.inherited) for rule in test.rules] == [("shared", True), ("rule-1", False)]
 
@@ -215,6 +215,27 @@ def test_an_unknown_key_is_an_error_with_a_near_match(tmp_path: Path, text: str,
         (TEST.replace("suite: a.b:c\n", ""), "m.yaml:6:3: the test 't' has no suite"),
         (with_lines("timeout: -1"), "m.yaml:10:14: timeout must be a positive number of seconds, not -1"),
         (with_lines("timeout: 1000000000"), "m.yaml:10:14: timeout must be a positive number"),
+        (TEST.replace("a.b:c", "os:system"), "m.yaml:1:8: os:system is of Python's standard library"),
+        (with_lines("suite: 'posix:system'"), "m.yaml:10:12: posix:system is of Python's standard library"),
+        (
+            TEST.replace("tests:", "defaults: {suite: 'os.path:join'}\ntests:"),
+            "m.yaml:6:19: os.path:join is of Python's standard library, which has no suite",
+        ),
+        (
+            TEST.replace("[p2p, a2a]", "['', p2p]"),
+            "m.yaml:8:31: '': an axis value cannot be empty, or begin or end with a blank",
+        ),
+        (TEST.replace("[p2p, a2a]", "[p2p, 'a2a ']"), "m.yaml:8:36: 'a2a ': an axis value cannot be empty"),
+        (TEST.replace("[p2p, a2a]", "[1.0e+999, 1]"), "m.yaml:8:31: inf: an axis value must be a finite"),
+        (TEST.replace("[p2p, a2a]", "[1, -1.0e+999]"), "m.yaml:8:34: -inf: an axis value must be a finite"),
+        (
+            TEST.replace("    one:", "    1:").replace("model: all", "model: [1]"),
+            "m.yaml:8:20: the table 'model' has no row 1: rows are named by text\n  write '1' in quotes",
+        ),
+        (with_rule("heads == 3", "''"), "m.yaml:12:17: the reason is empty\n  say what keeps"),
+        (with_rule("heads == 3", "'{available}'"), "m.yaml:12:19: available is a call, which no template"),
+        (with_rule("heads == 3", "'{len}'"), "m.yaml:12:19: len is a call, which no template can show"),
+        (with_rule("heads == 3", "x\u202ey plain"), "m.yaml:12:17: has a character that cannot be printed"),
         (with_lines("environment: {A: true}"), "m.yaml:10:22: A must be text, not true or false"),
         (with_lines("environment: {A-B: x}"), "m.yaml:10:19: 'A-B' is not a variable's name"),
         (with_lines("skip: [x]"), "m.yaml:10:12: must be a mapping, not text"),
@@ -341,8 +362,12 @@ def test_rows_values_and_names_must_fit_together(tmp_path: Path, text: str, expe
         ),
         (with_lines("exclude: [window < 3]"), "m.yaml:10:15: '<' cannot order None and 3"),
         (with_lines("exclude: [comm == 'p2p' and hads == 3]"), "m.yaml:10:33: unknown name 'hads'"),
-        (with_lines("exclude: [world_size < 3]"), "m.yaml:10:15: unknown name 'world_size'"),
-        (with_lines("exclude: [gpu_count < 3]"), "m.yaml:10:15: the fact 'gpu_count' cannot be read here"),
+        (with_lines("exclude: [comm == 'p2p' and heads ==]"), "m.yaml:10:40: is not an expression"),
+        (
+            with_lines("exclude: [heads == 3, (heads == 3]"),
+            "m.yaml:10:27: is not an expression: '(' was never",
+        ),
+        (with_lines('exclude: ["h\\u0065ads == 3 and hads"]'), "m.yaml:10:36: unknown name 'hads'"),
     ],
 )
 def test_an_expression_is_checked_at_load_and_to_the_column(tmp_path: Path, text: str, expected: str) -> None:

@@ -26,7 +26,7 @@ told = before.restore()
 alive = pool.poll() is None
 stop.set()
 pool.communicate(b"\\n")
-print(json.dumps([told, alive, os.environ.get("TRITON_PTXAS_PATH")]))
+print(json.dumps([[leak.text for leak in told], alive, os.environ.get("TRITON_PTXAS_PATH")]))
 """
 
 

@@ -106,6 +106,24 @@ def test_tags_are_refused() -> None:
     )
 
 
+@pytest.mark.parametrize("text", ["a: x\u202ey", "a: [b, c\u200bd]", "a: |\n  b\u2066"])
+def test_an_unprintable_character_outside_of_quotes_is_refused(text: str) -> None:
+    assert "cannot be printed" in problems_of(text)[0]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_lines_are_counted_whatever_ends_them(tmp_path: Path, end: str) -> None:
+    (tmp_path / "m.yaml").write_bytes(f"a: 1{end}b:{end}  c: here it is{end}".encode())
+    source = read(tmp_path / "m.yaml")
+    assert (source.where(("b", "c")).line, source.inside(("b", "c"), 8).line) == (3, 3)
+    assert source.inside(("b", "c"), 8).column == 14
+
+
+def test_a_place_inside_an_alias_is_that_of_the_alias() -> None:
+    source = parse("a: &x one two\nb: *x\nc: two\n", "m.yaml")
+    assert str(source.inside(("b",), 4)) == "m.yaml:2:4"
+
+
 def test_an_unprintable_character_in_quotes_is_refused() -> None:
     assert "cannot be printed" in problems_of('a: "\\0"')[0]
 
@@ -179,11 +197,12 @@ def test_a_path_that_is_not_there_is_as_near_as_it_can_be() -> None:
         ('if: "one and here"', (1, 14)),
         ("if: 'it''s one and here'", (1, 20)),
         ('if: "\\"one\\" and here"', (1, 18)),
+        ('if: "\\u006fne \\n and\\x20\\\\ \\U00000068ere"', (1, 28)),
         ("if: |\n  one and\n  here\n", (3, 3)),
         ("if: >-\n    one and\n    here\n", (3, 5)),
         ("if: one\n  and\n  here\n", (3, 3)),
     ],
-    ids=["plain", "double", "single", "escaped", "literal", "folded", "lines"],
+    ids=["plain", "double", "single", "escaped", "by number", "literal", "folded", "lines"],
 )
 def test_a_character_is_found_inside_every_style_of_text(text: str, place: tuple[int, int]) -> None:
     assert column_of(parse(text, "m.yaml"), ("if",), "here") == place

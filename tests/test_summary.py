@@ -5,6 +5,7 @@ from pathlib import Path
 from fake_run import FakeRun
 from sample_run import FAILED, FLAKY, attempted, failed, passed, sample_run
 
+from cp_matrix.record.rerun import Rerun
 from cp_matrix.record.results import RankError, Verdict
 from cp_matrix.report import summary
 from cp_matrix.report.closing import close
@@ -57,7 +58,7 @@ def test_a_case_whose_id_cannot_be_typed_is_run_by_its_hash(tmp_path: Path) -> N
 
 def test_the_command_is_the_one_that_finds_the_matrix_again(tmp_path: Path) -> None:
     run = sample_run(tmp_path)
-    closing = close(run.record, lambda case: ["cp-matrix", "run", "my own.yaml", case])
+    closing = close(run.record, Rerun(("my own.yaml",)))
     text = summary.render(closing, tmp_path)
     assert f"cp-matrix run 'my own.yaml' '{FAILED}'" in text
 

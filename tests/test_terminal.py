@@ -4,7 +4,7 @@ import pytest
 from fake_run import FakeRun, play
 from rich.cells import cell_len
 
-from cp_matrix.record.results import RankResult, Verdict
+from cp_matrix.record.results import ASIDES, Leak, RankResult, Verdict
 from cp_matrix.report import terminal
 from cp_matrix.report.closing import close
 
@@ -70,22 +70,61 @@ def test_a_flaky_case_shows_what_went_wrong_before(run: FakeRun) -> None:
     assert section(told(run), "flaky: 1 case")[-1] == "    attempt 1 crashed: rank 0: SIGSEGV"
 
 
+X_SET = Leak("environment variable X", "environment: X=1", put_right=True)
+
+
 def test_leaks_are_told_once_however_many_ranks_had_them() -> None:
     run = FakeRun(["t[a]"])
-    ranks = tuple(RankResult("t[a]", 1, n, True, 0.0, 0.1, leaks=("environment: X=1",)) for n in range(4))
+    ranks = tuple(RankResult("t[a]", 1, n, True, 0.0, 0.1, leaks=(X_SET,)) for n in range(4))
     run.leave(run.attempt("t[a]", Verdict.PASSED, ranks=ranks))
     run.settle("t[a]", Verdict.PASSED)
     assert section(told(run), "left behind") == [
-        "left behind by 1 case, and put right where that can be",
+        "left behind and put right, by 1 case",
         "      1  environment: X=1",
         "         by t[a]",
     ]
 
 
+def test_what_was_not_put_right_is_told_apart_from_what_was() -> None:
+    run = FakeRun(["t[a]"])
+    leaks = (X_SET, Leak("running threads", "thread 'x' is still running"))
+    rank = RankResult("t[a]", 1, 0, True, 0.0, 0.1, leaks=leaks, unhealthy="the case destroyed the group")
+    run.leave(run.attempt("t[a]", Verdict.PASSED, ranks=(rank,)))
+    lines = told(run)
+    assert section(lines, "left behind and NOT put right")[1::2] == [
+        "      1  thread 'x' is still running",
+        "      1  the case destroyed the group; its world was replaced",
+    ]
+    assert "      1  environment: X=1" in section(lines, "left behind and put right")
+
+
+def test_an_exception_beside_a_case_is_told_with_the_case_it_stems_from() -> None:
+    run = FakeRun(["t[a]", "t[b]"])
+    raised = Leak(ASIDES, "thread 'x' raised ValueError: lost", origin="t[a]")
+    rank = RankResult("t[b]", 1, 0, True, 0.0, 0.1, leaks=(raised,))
+    run.leave(run.attempt("t[b]", Verdict.PASSED, ranks=(rank,)))
+    assert section(told(run), "raised where no verdict sees it") == [
+        "raised where no verdict sees it, in 1 case",
+        "      1  thread 'x' raised ValueError: lost",
+        "         by t[a]",
+    ]
+
+
+def test_skips_at_run_time_are_counted_with_their_reasons() -> None:
+    run = FakeRun(["t[a]", "t[b]", "t[c]"], [("t[d]", "no GPU")])
+    run.settle("t[a]", Verdict.SKIPPED, reason="no FP8")
+    run.settle("t[b]", Verdict.SKIPPED, reason="no FP8")
+    run.settle("t[c]", Verdict.PASSED)
+    run.finish()
+    lines = told(run)
+    assert section(lines, "skipped at run time because")[1:] == ["      2  no FP8"]
+    assert lines[-1].endswith("3 skipped, 0 not run in 12.3 s; 2 of the skipped at run time")
+
+
 def test_one_leak_of_many_cases_takes_one_entry() -> None:
     run = FakeRun(["t[a]", "t[b]"])
     for case in ("t[a]", "t[b]"):
-        rank = RankResult(case, 1, 0, True, 0.0, 0.1, leaks=("directory changed",))
+        rank = RankResult(case, 1, 0, True, 0.0, 0.1, leaks=(Leak("working directory", "directory changed"),))
         run.leave(run.attempt(case, Verdict.PASSED, ranks=(rank,)))
     assert section(told(run), "left behind")[1:] == ["      2  directory changed", "         first by t[a]"]
 

@@ -90,14 +90,20 @@ def test_the_message_begins_with_the_failing_ranks_error_line(tmp_path: Path) ->
 
 
 def test_what_was_found_out_later_follows_in_the_message(tmp_path: Path) -> None:
-    rendered = render(tmp_path, Verdict.FAILED, failed(CASE.id), passed(CASE.id, 2), reason="passes alone")
-    assert child(rendered, "failure").get("message") == "rank 1: ValueError: wrong order; passes alone"
+    rendered = render(tmp_path, Verdict.FAILED, failed(CASE.id), failed(CASE.id, 2))
+    assert child(rendered, "failure").get("message") == "rank 1: ValueError: wrong order; fails again"
 
 
 def test_the_message_says_the_error_once(tmp_path: Path) -> None:
-    reason = f"{failed(CASE.id).reason}; passes alone"
-    rendered = render(tmp_path, Verdict.FAILED, failed(CASE.id), passed(CASE.id, 2), reason=reason)
-    assert child(rendered, "failure").get("message") == "rank 1: ValueError: wrong order; passes alone"
+    reason = f"{failed(CASE.id).reason}; not tried again: interrupted"
+    rendered = render(tmp_path, Verdict.FAILED, failed(CASE.id), reason=reason)
+    said = "rank 1: ValueError: wrong order; not tried again: interrupted"
+    assert child(rendered, "failure").get("message") == said
+
+
+def test_a_pass_alone_makes_no_failure_a_flaky_one(tmp_path: Path) -> None:
+    rendered = render(tmp_path, Verdict.FAILED, failed(CASE.id), passed(CASE.id, 2))
+    assert [child.tag for child in element(rendered)] == ["failure", "system-out"]
 
 
 def test_the_text_begins_with_the_failing_ranks_traceback(tmp_path: Path) -> None:
@@ -122,9 +128,9 @@ def test_a_case_skipped_while_it_ran_carries_its_reason(tmp_path: Path) -> None:
     assert child(rendered, "skipped").get("message") == "needs peer access"
 
 
-def test_a_pass_after_a_crash_has_a_flaky_error(tmp_path: Path) -> None:
+def test_a_pass_after_a_crash_has_a_flaky_failure_as_readers_count_those_alone(tmp_path: Path) -> None:
     rendered = render(tmp_path, Verdict.PASSED, crashed(CASE.id), passed(CASE.id, 2), flaky=True)
-    flaky = child(rendered, "flakyError")
+    flaky = child(rendered, "flakyFailure")
     assert flaky.attrib == {"type": "cp_matrix.Crashed", "message": "rank 0: SIGKILL (attempt 1)"}
 
 
@@ -133,20 +139,29 @@ def test_a_pass_after_a_failure_has_a_flaky_failure(tmp_path: Path) -> None:
     assert child(rendered, "flakyFailure").get("type") == "ValueError"
 
 
+def test_a_flaky_case_that_has_failed_has_a_failure_beside_the_flaky_one(tmp_path: Path) -> None:
+    reason = f"passed on attempt 2, after: {crashed(CASE.id).reason}"
+    attempts = crashed(CASE.id), passed(CASE.id, 2)
+    rendered = render(tmp_path, Verdict.FAILED, *attempts, flaky=True, reason=reason)
+    assert [child.tag for child in element(rendered)] == ["failure", "flakyFailure", "system-out"]
+    told = child(rendered, "failure").attrib
+    assert told == {"type": "cp_matrix.Flaky", "message": "rank 0: SIGKILL; passed on attempt 2"}
+
+
 def test_a_retried_attempt_has_its_traceback(tmp_path: Path) -> None:
     rendered = render(tmp_path, Verdict.PASSED, failed(CASE.id), passed(CASE.id, 2), flaky=True)
     trace = child(rendered, "flakyFailure").findtext("stackTrace") or ""
     assert trace.startswith(TRACEBACK.strip())
 
 
-def test_a_failure_after_a_crash_has_a_rerun_error(tmp_path: Path) -> None:
+def test_a_failure_after_a_crash_has_a_rerun_failure(tmp_path: Path) -> None:
     rendered = render(tmp_path, Verdict.FAILED, crashed(CASE.id), failed(CASE.id, 2))
-    assert [child.tag for child in element(rendered)] == ["failure", "rerunError", "system-out"]
+    assert [child.tag for child in element(rendered)] == ["failure", "rerunFailure", "system-out"]
 
 
-def test_two_crashes_are_one_error_and_one_rerun_error(tmp_path: Path) -> None:
+def test_two_crashes_are_one_error_and_one_rerun_failure(tmp_path: Path) -> None:
     rendered = render(tmp_path, Verdict.CRASHED, crashed(CASE.id), crashed(CASE.id, 2))
-    assert [child.tag for child in element(rendered)] == ["error", "rerunError", "system-out"]
+    assert [child.tag for child in element(rendered)] == ["rerunFailure", "error", "system-out"]
 
 
 def test_properties_tell_the_axes_and_figures(tmp_path: Path) -> None:

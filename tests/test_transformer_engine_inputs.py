@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
-from fake_transformer_engine import FP8, PARAMS
+import torch.distributed as dist
+from fake_transformer_engine import FP8, PARAMS, fake_library
 
 from cp_matrix.suites.reference.sequences import Sequences
-from cp_matrix.suites.transformer_engine.inputs import deal, draw_inputs, shard_of
+from cp_matrix.suites.transformer_engine.attention import attend, new_module
+from cp_matrix.suites.transformer_engine.inputs import MIRRORED, deal, draw_inputs, mirrored, shard_of
 from cp_matrix.suites.transformer_engine.problem import problem_of
 from cp_matrix.worker.context import Communicator, Context
 
@@ -109,7 +113,61 @@ def test_a_bias_is_cut_along_the_queries_alone() -> None:
 def test_a_bias_all_queries_share_is_not_cut() -> None:
     problem = problem_of(PARAMS | {"attn_bias_type": "post_scale_bias", "bias_shape": "111s"})
     inputs = draw_inputs(problem, None, context())
-    assert deal(inputs, problem, shard_of(problem, None, 0, 2, CPU)).bias is inputs.bias
+    bias = deal(inputs, problem, shard_of(problem, None, 0, 2, CPU)).bias
+    assert bias is not None
+    assert inputs.bias is not None
+    assert torch.equal(bias, inputs.bias)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("shape", ["1hss", "111s"])
+def test_a_share_has_memory_of_its_own(shape: str, ranks: int) -> None:
+    problem = problem_of(PARAMS | {"attn_bias_type": "post_scale_bias", "bias_shape": shape})
+    inputs = draw_inputs(problem, None, context())
+    mine = deal(inputs, problem, shard_of(problem, None, 0, ranks, CPU))
+    for name in ("q", "k", "v", "dout", "bias"):
+        theirs, own = getattr(inputs, name), getattr(mine, name)
+        assert theirs.untyped_storage().data_ptr() != own.untyped_storage().data_ptr()
+
+
+def test_a_bias_is_not_clamped() -> None:
+    bias = draw_inputs(problem_of(PARAMS | {"attn_bias_type": "post_scale_bias"}), None, context()).bias
+    assert bias is not None
+    assert float(bias.abs().max()) > 3
+
+
+def test_each_team_has_numbers_of_its_own() -> None:
+    problem = problem_of(PARAMS)
+    first, second = (draw_inputs(problem, None, context(), team).q for team in (0, 1))
+    assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("qkv_format", ["bshd", "sbhd"])
+def test_what_is_quantized_has_another_range_on_each_rank(qkv_format: str, ranks: int) -> None:
+    problem = problem_of(FP8 | {"qkv_format": qkv_format, "max_seqlen_q": 256, "max_seqlen_kv": 256})
+    inputs = draw_inputs(problem, None, context())
+    shares = [deal(inputs, problem, shard_of(problem, None, rank, ranks, CPU)) for rank in range(ranks)]
+    for name in ("q", "k", "v", "dout"):
+        largest = [float(getattr(share, name).abs().max()) for share in shares]
+        assert all(one > 1.3 * next_one for one, next_one in pairwise(largest))
+        assert largest[0] > 3 * largest[-1]
+
+
+def test_mirrored_inputs_have_the_same_answer_but_for_exact_factors() -> None:
+    params = PARAMS | {
+        "attn_bias_type": "post_scale_bias", "softmax_type": "learnable", "return_max_logit": True,
+    }  # fmt: skip
+    problem = problem_of(params)
+    inputs = draw_inputs(problem, None, context())
+    library = fake_library()
+    plain, other = (
+        attend(library, new_module(library, problem, one), problem, None, one, dist.group.WORLD)
+        for one in (inputs, mirrored(inputs))
+    )
+    assert plain.keys() == MIRRORED.keys()
+    for name, tensor in plain.items():
+        assert torch.equal(other[name], tensor * MIRRORED[name])
 
 
 def test_keys_and_queries_of_different_lengths_are_dealt_separately() -> None:

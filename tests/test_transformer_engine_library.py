@@ -11,6 +11,8 @@ from fake_transformer_engine import FP8, PARAMS, fake_library
 from cp_matrix.suites.transformer_engine import library as te
 from cp_matrix.suites.transformer_engine.problem import problem_of
 
+PADDED = PARAMS | {"backend": "flash", "qkv_format": "thd", "pad_between_seqs": True}
+
 
 def test_the_environment_names_one_backend() -> None:
     assert te.environment_of(problem_of(PARAMS)) == {"NVTE_FLASH_ATTN": "0", "NVTE_FUSED_ATTN": "1"}
@@ -80,7 +82,18 @@ def test_a_backend_is_chosen_anew_for_each_case() -> None:
     ("chosen", "name"),
     [
         ({"use_flash_attention": True, "flash_attention_backend": "2.8.3"}, "FlashAttention 2.8.3"),
-        ({"use_flash_attention": False, "use_fused_attention": True}, "FusedAttention"),
+        (
+            {"use_flash_attention": False, "use_fused_attention": True, "fused_attention_backend": 1},
+            "FusedAttention F16_arbitrary_seqlen",
+        ),
+        (
+            {"use_flash_attention": False, "use_fused_attention": True, "fused_attention_backend": 2},
+            "FusedAttention FP8",
+        ),
+        (
+            {"use_flash_attention": False, "use_fused_attention": True, "fused_attention_backend": 9},
+            "FusedAttention sub-backend 9",
+        ),
         ({"use_flash_attention": False, "use_fused_attention": False}, "UnfusedDotProductAttention"),
     ],
 )
@@ -88,6 +101,45 @@ def test_what_computed_attention_is_named(chosen: dict[str, object], name: str) 
     library = fake_library()
     library.attention._attention_backends.update(chosen)
     assert te.chosen_backend(library) == name
+
+
+@pytest.mark.parametrize(
+    ("params", "computed_by", "right"),
+    [
+        (PARAMS, "FusedAttention F16_arbitrary_seqlen", True),
+        (PARAMS, "FusedAttention FP8", False),
+        (FP8, "FusedAttention FP8", True),
+        (FP8, "FusedAttention F16_arbitrary_seqlen", False),
+        (PARAMS | {"backend": "flash"}, "FlashAttention 2.8.3", True),
+        (PARAMS | {"backend": "flash"}, "FusedAttention F16_arbitrary_seqlen", False),
+        (PADDED, "FlashAttention 3.0.0b1", True),
+        (PADDED, "FlashAttention 2.8.3", False),
+        (PADDED, "FlashAttention 4.0.0", False),
+    ],
+)
+def test_what_has_to_compute_a_problem_is_known(params: Any, computed_by: str, right: bool) -> None:
+    assert computed_by.startswith(te.wanted_backend(problem_of(params))) is right
+
+
+@pytest.mark.parametrize(
+    ("params", "scheme", "empty"),
+    [
+        (PARAMS, "p2p", ("dq", "dk", "dv")),
+        (PARAMS, "a2a+p2p", ("dq", "dk", "dv")),
+        (PARAMS, "all_gather", ("out", "dq")),
+        (PARAMS, "a2a", ()),
+        (PADDED, "a2a", ("dq", "dk", "dv")),
+    ],
+)
+def test_what_is_zero_behind_packed_sequences(params: Any, scheme: str, empty: tuple[str, ...]) -> None:
+    assert te.empty_padding(fake_library(), problem_of(params), scheme) == empty
+
+
+def test_earlier_versions_promise_less_behind_packed_sequences() -> None:
+    library = fake_library()
+    del library.context_parallel._zero_thd_padding
+    assert te.empty_padding(library, problem_of(PARAMS), "p2p") == ()
+    assert te.empty_padding(library, problem_of(PADDED), "p2p") == ("dq", "dk", "dv")
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,9 @@ def test_the_librarys_logging_is_as_before(library: StandIn) -> None:
     assert library.settings._log_level == logging.WARNING
 
 
-@pytest.mark.parametrize("name", ["transformer_engine", "transformer_engine_2_17"])
+@pytest.mark.parametrize(
+    "name", ["transformer_engine", "transformer_engine_2_17", "transformer_engine_groups"]
+)
 def test_the_function_takes_every_argument_that_the_matrices_pass(name: str) -> None:
     parameters = inspect.signature(backends).parameters
     required = {one.name for one in parameters.values() if one.default is inspect.Parameter.empty}

@@ -62,6 +62,26 @@ def test_the_bound_in_fp8_is_a_part_of_the_range(error: float, passes: bool) -> 
     assert compare(context(), "out", actual, expected, Tolerance(5e-1, 0.15, relative=True)) is passes
 
 
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_in_fp8_a_range_of_nothing_bounds_nothing_and_fails(value: float) -> None:
+    constant = torch.full((4,), value)
+    assert not compare(
+        context(), "out", constant, constant.clone(), Tolerance(5e-1, 0.15, relative=True), allow_zero=True
+    )
+
+
+def test_the_bound_in_fp8_is_not_reached() -> None:
+    expected = torch.tensor([-8.0] * 4 + [8.0] * 4)
+    actual = expected.sign() * 6
+    assert not compare(context(), "out", actual, expected, Tolerance(5e-1, 0.125, relative=True))
+    assert compare(context(), "out", actual, expected, Tolerance(5e-1, 0.126, relative=True))
+
+
+def test_another_dtype_is_outside() -> None:
+    expected = torch.ones(4, dtype=torch.bfloat16)
+    assert not compare(context(), "out", expected.float(), expected, Tolerance(2.5e-2, 0.01))
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 @pytest.mark.parametrize("relative", [True, False])
 def test_what_is_not_finite_fails(value: float, relative: bool) -> None:

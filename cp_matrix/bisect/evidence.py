@@ -12,7 +12,7 @@ import msgspec
 from cp_matrix.bisect.sequential import Tally
 from cp_matrix.bisect.trials import Outcome, Trial, TrialRun
 from cp_matrix.errors import RunFolderError
-from cp_matrix.record.results import Attempt
+from cp_matrix.record.failure import Failure
 
 Key = tuple[tuple[str, ...], tuple[str, ...]]
 
@@ -20,25 +20,6 @@ Key = tuple[tuple[str, ...], tuple[str, ...]]
 def key_of(trial: Trial) -> Key:
     """What makes two trials the same: their exact lists, and what is reset."""
     return tuple(case.id for case in trial.cases), trial.reset
-
-
-@dataclass(frozen=True)
-class Failure:
-    """The failure that is to be explained, told from others by its verdict and its exceptions."""
-
-    outcome: Outcome
-    errors: frozenset[str]
-
-    @classmethod
-    def of(cls, attempt: Attempt) -> Failure:
-        errors = {record.error.type for record in attempt.ranks if record.error is not None}
-        return cls(Outcome(attempt.outcome.value), frozenset(errors))
-
-    def is_met_by(self, run: TrialRun) -> bool:
-        """Whether a run of a trial shows this failure. Ranks may fail in another order than they did."""
-        if run.outcome is not self.outcome:
-            return False
-        return self.outcome is not Outcome.FAILED or not self.errors.isdisjoint(run.errors) or not self.errors
 
 
 @dataclass
@@ -59,7 +40,7 @@ class Evidence:
 
     def add(self, run: TrialRun, failure: Failure) -> None:
         self.runs.append(run)
-        if failure.is_met_by(run):
+        if failure.is_met_by(run.outcome, run.errors):
             self.failed += 1
         elif run.outcome is Outcome.PASSED:
             self.passed += 1

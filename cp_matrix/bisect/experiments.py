@@ -3,9 +3,10 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from cp_matrix.bisect.evidence import Cache, Evidence, Failure, Key, key_of
+from cp_matrix.bisect.evidence import Cache, Evidence, Key, key_of
 from cp_matrix.bisect.sequential import RateTest
 from cp_matrix.bisect.trials import Trial, Trials
+from cp_matrix.record.failure import Failure
 
 
 class Experiments:

@@ -1,6 +1,5 @@
 """Where a case failed: which world of which run, and which cases that world ran before it."""
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 
 from cp_matrix.errors import RunFolderError, SelectionError, UsageError
 from cp_matrix.mailbox import WorldSpec
-from cp_matrix.matrix.case import Case
+from cp_matrix.matrix.case import Case, once
 from cp_matrix.plan.plan import Plan
 from cp_matrix.plan.selection import Selection, select
 from cp_matrix.record.fold import RunRecord
@@ -37,11 +36,6 @@ class History:
     spec: WorldSpec
     environment: Mapping[str, Any]
     plan: Plan
-
-
-def once(case: Case) -> Case:
-    """The case itself, for any of its repetitions."""
-    return case if case.repetition == 1 else dataclasses.replace(case, repetition=1)
 
 
 def find(name: str, run: str | None, reports: Path) -> History:

@@ -4,16 +4,16 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cp_matrix.bisect import axes
 from cp_matrix.bisect.earlier import ContradictionError, find_culprits, find_leaks
 from cp_matrix.bisect.experiments import Experiments
-from cp_matrix.bisect.history import History, once
+from cp_matrix.bisect.history import History
 from cp_matrix.bisect.lists import Lists
 from cp_matrix.bisect.region import explore
 from cp_matrix.bisect.sequential import RateTest, Tally, coincidence, interval
 from cp_matrix.bisect.trials import StoppedError
 from cp_matrix.bisect.verdict import Answer, Cause, rate_text
-from cp_matrix.matrix.case import Case
+from cp_matrix.matrix.case import Case, once
+from cp_matrix.plan import axes
 
 #: Runs of the whole history, and of the case alone, before a search relies on what they show.
 FIRST_RUNS = 2

@@ -4,10 +4,10 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from cp_matrix.record.results import Attempt
+from cp_matrix.record.results import ASIDES, Attempt
 
 #: Kinds of leaks (``worker/leaks.py``) that no process can put back by itself.
-_LASTING = frozenset({"running threads", "memory"})
+_LASTING = frozenset({"running threads", "memory", "imported modules", ASIDES})
 _ONLY_BY_NAME = frozenset({"process groups", "child processes", "functions of modules"})
 #: What a suite resets itself; the worker cannot see whether it had to.
 _SUITE_STATE = "suite state"
@@ -25,8 +25,8 @@ def left_by(attempt: Attempt) -> list[Left]:
     """What one attempt at a case left behind, each kind of thing once."""
     found: dict[str, Left] = {}
     for record in attempt.ranks:
-        for kind, text in zip(record.leak_kinds, record.leaks, strict=False):
-            found.setdefault(kind, Left(attempt.case, kind, text))
+        for leak in record.leaks:
+            found.setdefault(leak.kind, Left(leak.origin or attempt.case, leak.kind, leak.text))
     return list(found.values())
 
 

@@ -5,10 +5,11 @@ from dataclasses import replace
 from cp_matrix.bisect.ddmin import Part
 from cp_matrix.bisect.evidence import Evidence
 from cp_matrix.bisect.experiments import Experiments
-from cp_matrix.bisect.history import History, once
+from cp_matrix.bisect.history import History
 from cp_matrix.bisect.sequential import Tally
 from cp_matrix.bisect.trials import Trial
 from cp_matrix.bisect.verdict import Row
+from cp_matrix.matrix.case import once
 
 #: Cases of a part that are shown by their ids.
 SHOWN = 3

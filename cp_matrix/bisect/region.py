@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cp_matrix.bisect import axes
-from cp_matrix.bisect.axes import Box, Point
 from cp_matrix.bisect.experiments import Experiments
 from cp_matrix.bisect.sequential import RateTest
 from cp_matrix.bisect.trials import Trial
 from cp_matrix.matrix.case import Case
+from cp_matrix.plan import axes
+from cp_matrix.plan.axes import Box, Point
 
 #: Cases that are tried at a time to prove a description wrong.
 CHALLENGES = 6
@@ -38,13 +38,7 @@ class Region:
         if len(self.failed) + len(self.passed) == 1:
             known = f"{self.skipped} skipped" if self.skipped else "it is the only case of its test"
             return [f"no other case of its test could be tried ({known})"]
-        inside = [one for one in self.failed | self.passed if any(one in box for box in self.boxes)]
-        fails = sum(one in self.failed for one in inside)
-        outside = len(self.failed) + len(self.passed) - len(inside)
-        described = f"fails {axes.in_words(self.boxes, self.names)}"
-        told = [
-            f"{described}: {fails} of {len(inside)} fail, {len(self.failed) - fails} of {outside} outside"
-        ]
+        told = [axes.counted(self.boxes, self.names, self.failed, self.failed | self.passed)]
         free = [self.names[axis] for axis in axes.irrelevant(self.boxes, self.failed)]
         if free and all(box.allowed for box in self.boxes):
             told.append(f"{', '.join(free)} do{'es' * (len(free) == 1)} not matter")

@@ -18,6 +18,7 @@ import msgspec
 from cp_matrix.bisect.left_behind import Left, left_by
 from cp_matrix.errors import CpMatrixError, ExitCode
 from cp_matrix.matrix.case import Case
+from cp_matrix.record.failure import errors_of
 from cp_matrix.record.results import Attempt
 from cp_matrix.run.fleet import Fleet, Settings
 from cp_matrix.run.queue import Batch, Order, Queue, Work, named
@@ -43,6 +44,8 @@ class Outcome(StrEnum):
     FAILED = "failed"
     CRASHED = "crashed"
     TIMEOUT = "timeout"
+    #: It said itself that it cannot be run.
+    SKIPPED = "skipped"
     #: A case before it did not pass, or left a world that cannot go on.
     NOT_REACHED = "not reached"
 
@@ -207,8 +210,8 @@ class Trials:
         if one is None:
             return False
         if world.number == len(one.trial.cases):
-            errors = [result.error.type for result in attempt.ranks if result.error is not None]
-            self._conclude(one, world, Outcome(attempt.outcome.value), attempt.reason, *errors)
+            outcome = Outcome(attempt.outcome.value)
+            self._conclude(one, world, outcome, attempt.reason, *errors_of(attempt))
             return False
         one.left += left_by(attempt)
         if not goes_on:

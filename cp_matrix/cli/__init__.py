@@ -23,8 +23,10 @@ SUBCOMMANDS = {
     "plan": ("cp_matrix.cli.plan:plan_command", "Count what would run and what is skipped."),
     "explain": ("cp_matrix.cli.explain:command", "Show a case: its rules, facts and world."),
     "probe": ("cp_matrix.cli.probe:command", "Show and save what this machine offers."),
+    "profiles": ("cp_matrix.cli.profiles:command", "List the machines that are shipped, to plan for."),
     "validate": ("cp_matrix.cli.validate:command", "Report every problem of matrix files."),
     "report": ("cp_matrix.cli.report:command", "Make the reports of a run again."),
+    "debug": ("cp_matrix.cli.debug:command", "Run one case with one of its ranks in the terminal."),
     "bisect": ("cp_matrix.cli.bisect:command", "Find out why a case failed in a run."),
 }
 

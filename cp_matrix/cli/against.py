@@ -1,79 +1,72 @@
-"""``cp-matrix plan --against FILE``: what is different from another machine, and what that does to cases."""
+"""``cp-matrix plan --against WORD``: what is different from another machine, matrix, lock file or run."""
 
 import json
-from dataclasses import asdict, replace
-from pathlib import Path
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
 
 import click
 
 from cp_matrix.cli.tables import show, spelt
-from cp_matrix.matrix.decide import Skip
-from cp_matrix.plan.difference import Kind, compare, differing_facts
+from cp_matrix.plan.difference import assumed, compare, differing_facts
+from cp_matrix.plan.plan import Plan
+from cp_matrix.report import changes
 from cp_matrix.report.phrases import several
 from cp_matrix.report.printable import printable
-from cp_matrix.session.choose import Request, choose
+from cp_matrix.report.undecided import warnings
+from cp_matrix.session.against import Side, names_of, sides_of
+from cp_matrix.session.choose import Request
 
-#: Ids shown of a group; --json has all.
-SHOWN = 3
 
-
-def show_against(request: Request, against: Path, *, as_json: bool) -> None:
-    """Plan twice, for the machine in ``against`` and for the request's own, and print the difference."""
-    before = choose(replace(request, profile=against, device="auto"))
-    after = choose(request)
-    facts = differing_facts(before.facts, after.facts)
-    changes = compare(before.plan, after.plan)
-    names = (against.name, "this machine" if request.profile is None else request.profile.name)
-    runs = (len(before.plan.runnable), len(after.plan.runnable))
+def show_against(request: Request, against: Sequence[str], *, as_json: bool) -> tuple[Plan, Plan]:
+    """Print the difference between what ``against`` names and what the request means; both plans."""
+    before, after = sides_of(request, against)
+    facts = () if before.facts is None or after.facts is None else differing_facts(before.facts, after.facts)
+    found = compare(before.plan, after.plan)
+    names = names_of(before, after)
+    code = (
+        []
+        if before.code is None or after.code is None
+        else changes.code_changes(before.code, after.code, names)
+    )
     if as_json:
         difference = {
-            "before": {"machine": names[0], "run": runs[0]},
-            "after": {"machine": names[1], "run": runs[1]},
+            "before": _as_dict(before, names[0]),
+            "after": _as_dict(after, names[1]),
             "facts": [asdict(one) for one in facts],
-            "changes": [asdict(change) for change in changes],
+            "code": code,
+            "matched": assumed(before.plan, after.plan),
+            "changes": [asdict(change) for change in found],
         }
         click.echo(json.dumps(difference, indent=2, default=str))
-        return
-    total = len(after.plan.cases)
-    click.echo(
-        printable(f"{several(total, 'case')}: {runs[1]} to run on {names[1]}, {runs[0]} on {names[0]}")
-    )
+        return before.plan, after.plan
+    for warning in dict.fromkeys(warning for side in (before, after) for warning in warnings(side.plan)):
+        click.echo(warning)
+    for notice in dict.fromkeys((*before.notices, *after.notices)):
+        click.echo(printable(f"note: {notice}"))
+    runs = (len(before.plan.runnable), len(after.plan.runnable))
+    total = several(len(after.plan.cases), "case")
+    word = "of" if names[1] in after.names[1:] else "on"
+    click.echo(printable(f"{total}: {runs[1]} to run {word} {names[1]}, {runs[0]} {word} {names[0]}"))
+    click.echo(f"{changes.headline(found)} by {printable(after.what)}")
+    click.echo(f"    compared with {printable(before.what)}")
+    for line in changes.matched(assumed(before.plan, after.plan)):
+        click.echo(line)
     show(
         "Facts that differ",
         ("fact", *names),
         ((one.fact, spelt(one.before), spelt(one.after)) for one in facts),
     )
-    for kind in Kind:
-        alike = [change for change in changes if change.kind is kind]
-        show(
-            f"{_TITLES[kind]}: {sum(len(change.cases) for change in alike)}",
-            ("cases", *names, "which"),
-            (
-                (len(change.cases), _state(change.before), _state(change.after), _examples(change.cases))
-                for change in alike
-            ),
-        )
-    if not changes:
-        click.echo("\nNo case is decided differently.")
+    show("Code of suites that differs", ("module",), ((line,) for line in code))
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 110
+    for line in changes.told(found, names, width=width, more=": --json has them"):
+        click.echo(line)
+    if not found:
+        click.echo("\nNo case is decided differently. Each does the same.")
+    return before.plan, after.plan
 
 
-_TITLES = {
-    Kind.APPEARS: "Cases that appear",
-    Kind.VANISHES: "Cases that vanish",
-    Kind.OTHER_REASON: "Cases skipped for another reason",
-    Kind.UNKNOWN: "Cases of which one of the two is not known",
-    Kind.SAME_RULE: "Cases skipped by the same rule in other words",
-    Kind.ONLY_BEFORE: "Cases that are there on one side only",
-    Kind.ONLY_AFTER: "Cases that are there on the other side only",
-}
-
-
-def _examples(cases: tuple[str, ...]) -> str:
-    more = f", and {len(cases) - SHOWN} more" if len(cases) > SHOWN else ""
-    return ", ".join(cases[:SHOWN]) + more
-
-
-def _state(skip: Skip | None) -> str:
-    if skip is None:
-        return "runs"
-    return skip.reason if skip.unknown else f"{skip.rule}: {skip.reason}"
+def _as_dict(side: Side, name: str) -> dict[str, object]:
+    run = len(side.plan.runnable)
+    return {"machine": name, "what": side.what, "cases": len(side.plan.cases), "run": run}

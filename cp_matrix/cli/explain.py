@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from cp_matrix.cli.options import selection_options
-from cp_matrix.cli.plan import skip_line
+from cp_matrix.cli.plan import show_notices, skip_line
 from cp_matrix.cli.tables import show
 from cp_matrix.errors import UsageError
 from cp_matrix.matrix.decide import Skip
@@ -38,8 +38,10 @@ def command(request: Request, as_json: bool) -> None:
         raise UsageError(f"{len(found)} cases are meant; say which one, for example:{first}\n  …")
     explained = [_as_dict(planned, chosen) for planned in chosen.plan.cases]
     if as_json:
+        show_notices(chosen, err=True)
         click.echo(json.dumps(explained, indent=2, default=str))
         return
+    show_notices(chosen)
     for number, one in enumerate(explained):
         if number:
             click.echo()
@@ -80,7 +82,7 @@ def _as_dict(planned: PlannedCase, chosen: Chosen) -> dict[str, Any]:
             "timeout": case.timeout,
             "environment": dict(case.environment),
         },
-        "command": shlex.join(chosen.rerun(case.id)),
+        "command": shlex.join(chosen.rerun.alone(case.id)),
     }
 
 

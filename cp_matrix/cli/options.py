@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from cp_matrix.cli.values import DEVICES, EXISTING_FILE, RANKS_PER_GPU, choice
-from cp_matrix.session.choose import Request
+from cp_matrix.cli.values import DEVICES, RANKS_PER_GPU, Profile, choice, seconds
+from cp_matrix.session.choose import QUERY_TIMEOUT, Request
 
 
 def options_as(
@@ -88,10 +88,13 @@ selection_options = options_as(
         metavar="NAME|all",
         help="A declared variant; default (the cases as they are), all, or several.",
     ),
+    seconds(
+        "--query-timeout", default=QUERY_TIMEOUT, help="Seconds that a library may take to answer a question."
+    ),
     click.option(
         "--profile",
-        type=EXISTING_FILE,
-        metavar="FILE",
-        help="Plan for the machine in this file (cp-matrix probe -o FILE); nothing can be run with it.",
+        type=Profile(),
+        help="Plan for this machine: a shipped one (cp-matrix profiles) or a file (cp-matrix probe -o FILE); "
+        "nothing can be run with it.",
     ),
 )

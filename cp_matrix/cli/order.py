@@ -52,7 +52,7 @@ order_options = options_as(
         "--replay",
         default="",
         show_default=False,
-        metavar="RUN[:WORLD]",
-        help="Run what a recorded run, or one of its worlds, ran: the same lists in the same order.",
+        metavar="RUN[:WORLD[:N]]",
+        help="Run what a recorded run, or one of its worlds (its first N cases), ran: in the same order.",
     ),
 )

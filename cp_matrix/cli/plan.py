@@ -4,7 +4,7 @@ import json
 import math
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,26 @@ import click
 
 from cp_matrix.cli.options import selection_options
 from cp_matrix.cli.tables import show
-from cp_matrix.cli.values import EXISTING_FILE, batch_size_option
+from cp_matrix.cli.values import (
+    OutputFile,
+    allow_query_failure_option,
+    batch_size_option,
+    expect_option,
+    min_run_option,
+)
+from cp_matrix.errors import UsageError
+from cp_matrix.matrix import find
 from cp_matrix.matrix.case import id_suffix
 from cp_matrix.matrix.decide import Skip
-from cp_matrix.plan.plan import PlannedCase
+from cp_matrix.plan.plan import Plan, PlannedCase
+from cp_matrix.record.lockfile import dump
 from cp_matrix.report.phrases import several
 from cp_matrix.report.printable import printable
+from cp_matrix.report.undecided import warnings
 from cp_matrix.run.queue import Queue
 from cp_matrix.session.choose import Chosen, Request, choose
+from cp_matrix.session.coverage import undecided, violation
+from cp_matrix.session.locks import lock_of
 
 _COUNTED = ("cases", "run", "skipped", "unknown")
 
@@ -37,6 +49,7 @@ def list_command(request: Request, everything: bool, with_hash: bool, as_json: b
     matrices (shipped names, files, folders) or cases (ids, beginnings of ids, short hashes).
     """
     chosen = choose(request)
+    show_notices(chosen, err=True)
     shown = [planned for planned in chosen.plan.cases if everything or planned.skip is None]
     if as_json:
         click.echo(json.dumps([_case_as_dict(planned) for planned in shown], indent=2))
@@ -61,28 +74,73 @@ def list_command(request: Request, everything: bool, with_hash: bool, as_json: b
 @batch_size_option("How many cases a world takes before it is replaced; decides the number of launches.")
 @click.option(
     "--against",
-    type=EXISTING_FILE,
-    metavar="FILE",
-    help="Show what differs from the plan for the machine in this profile instead.",
+    multiple=True,
+    metavar="WORD",
+    help="Show what differs from this instead: a profile, a matrix (or both, one by one), a lock file, or a "
+    "recorded run.",
 )
+@click.option(
+    "--lock", type=OutputFile(), metavar="FILE", help="Write what each case does and whether it runs."
+)
+@min_run_option
+@expect_option
+@allow_query_failure_option
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
-def plan_command(request: Request, batch_size: float, against: Path | None, as_json: bool) -> None:
+def plan_command(
+    request: Request,
+    batch_size: float,
+    against: tuple[str, ...],
+    lock: Path | None,
+    min_run: int | None,
+    expect: int | Path | None,
+    allow_query_failure: bool,
+    as_json: bool,
+) -> None:
     """Count what would run: by test, by reason for skipping, and in which worlds.
 
-    With --against, what differs: facts, and which cases appear, vanish or are skipped for another reason
-    here, or with --profile, as compared with the other machine.
+    With --against, what differs: facts, suites' code, and which cases appear, vanish, are skipped for another
+    reason or do something else here, or with --profile, as compared with the other side. A lock file or a run
+    may stand in the place of MATRIX.
+
+    With --expect, as of `run`, the exit code is 4 where other cases can run than those; and where a library
+    that is there fails to answer a question, unless --allow-query-failure.
     """
-    if against is not None:
+    if against:
         from cp_matrix.cli.against import show_against
 
-        show_against(request, against, as_json=as_json)
+        if lock is not None or expect is not None or min_run is not None:
+            raise UsageError("--against compares two plans; --lock, --expect and --min-run are about one")
+        plans = show_against(request, against, as_json=as_json)
+        _check_questions(plans, allowed=allow_query_failure)
         return
     chosen = choose(request)
     plan = _as_dict(chosen, batch_size)
     if as_json:
+        show_notices(chosen, err=True)
         click.echo(json.dumps(plan, indent=2))
-        return
+    else:
+        _show(request, chosen, plan)
+    _check_questions([chosen.plan], allowed=allow_query_failure)
+    if (found := violation(chosen, expect, min_run)) is not None:
+        sys.stdout.flush()
+        raise found
+    if lock is not None:
+        dump(lock_of(chosen), lock)
+        if not as_json:
+            click.echo(f"\nWhat each case does and whether it runs is in {printable(str(lock))}")
+
+
+def _check_questions(plans: Iterable[Plan], *, allowed: bool) -> None:
+    """Raise `CoverageError` where questions failed that would have decided about cases."""
+    for plan in plans:
+        if not allowed and (found := undecided(plan)) is not None:
+            sys.stdout.flush()
+            raise found
+
+
+def _show(request: Request, chosen: Chosen, plan: Mapping[str, Any]) -> None:
     facts, counts = chosen.facts, plan["counts"]
+    show_notices(chosen)
     names = ", ".join(matrix.name for matrix in chosen.matrices)
     click.echo(printable(f"{names}{' (essential)' if request.essential else ''}"))
     unknown = f", {counts['unknown']} unknown" if counts["unknown"] else ""
@@ -118,9 +176,17 @@ def plan_command(request: Request, batch_size: float, against: Path | None, as_j
     )
 
 
+def show_notices(chosen: Chosen, *, err: bool = False) -> None:
+    """What a person should know before anything else."""
+    for warning in warnings(chosen.plan):
+        click.echo(warning, err=err)
+    for notice in chosen.notices:
+        click.echo(printable(f"note: {notice}"), err=err)
+
+
 def machine_line(request: Request, facts: Mapping[str, Any]) -> str:
     """What is planned for, in one line; a profile may leave out anything."""
-    where = "" if request.profile is None else f"profile {request.profile}: "
+    where = "" if request.profile is None else f"profile {find.profile_name(request.profile)}: "
     device = facts.get("device") or ("cuda" if facts.get("gpu_count") else "unknown")
     gpus = f"{several(facts['gpu_count'], 'GPU')}, " if device == "cuda" and "gpu_count" in facts else ""
     places = facts.get("max_world_size", facts.get("gpu_count"))
@@ -134,6 +200,8 @@ def _as_dict(chosen: Chosen, batch_size: float) -> dict[str, Any]:
     reasons = Counter(skip for skip in plan.skips if skip is not None)
     return {
         "matrices": [{"name": matrix.name, "path": str(matrix.path)} for matrix in chosen.matrices],
+        "notices": list(chosen.notices),
+        "undecided": dict(plan.undecided.most_common()),
         "essential": chosen.request.essential,
         "variants": list(chosen.request.variants),
         "counts": dict(zip(_COUNTED, (total, run, total - run - plan.unknown, plan.unknown), strict=True)),

@@ -13,12 +13,12 @@ from cp_matrix.cli.values import DEVICES, RANKS_PER_GPU, OutputFile, choice
 from cp_matrix.facts.probe import Device
 from cp_matrix.facts.query import Remembered
 from cp_matrix.matrix import find
-from cp_matrix.matrix.query import Answer, QueryFailedError, Question
+from cp_matrix.matrix.query import Came, LibraryAbsentError, QueryFailedError, Question
 from cp_matrix.report.phrases import several
 from cp_matrix.report.printable import printable
 from cp_matrix.session.choose import Request, load_matrices, machine_of
 
-Given = Mapping[Question, "Answer | QueryFailedError"]
+Given = Mapping[Question, Came]
 
 
 @click.command("probe")
@@ -50,11 +50,11 @@ def command(
     from cp_matrix.plan.plan import make_plan
 
     matrices = load_matrices(find.only_matrices(words))
-    facts, machine, answers = machine_of(Request(device=device, ranks_per_gpu=ranks_per_gpu))
-    assert isinstance(answers, Remembered)
-    # One by one, since these are never run together: two versions of a matrix share the names of tests.
-    for matrix in matrices:
-        make_plan([matrix], machine, essential=essential, answers=answers, variants=("all",))
+    with machine_of(Request(device=device, ranks_per_gpu=ranks_per_gpu)) as (facts, machine, answers):
+        assert isinstance(answers, Remembered)
+        # One by one, since these are never run together: two versions of a matrix share the names of tests.
+        for matrix in matrices:
+            make_plan([matrix], machine, essential=essential, answers=answers, variants=("all",))
     if output is not None:
         from cp_matrix.facts.profile import save
 
@@ -99,9 +99,11 @@ def _value(name: str, value: Any) -> str:
     return spelt(value)
 
 
-def _answer(came: Answer | QueryFailedError) -> str:
+def _answer(came: Came) -> str:
     if isinstance(came, QueryFailedError):
         return f"failed: {came}"
+    if isinstance(came, LibraryAbsentError):
+        return str(came)
     offered = [name for name, there in came.items() if there is True]
     return ", ".join(offered) or "none of them"
 
@@ -113,8 +115,14 @@ def _as_dict(facts: Mapping[str, Any], given: Given) -> dict[str, Any]:
             {
                 "ask": question.ask,
                 "arguments": dict(question.arguments),
-                **({"error": str(came)} if isinstance(came, QueryFailedError) else {"answer": dict(came)}),
+                **_came_as_dict(came),
             }
             for question, came in given.items()
         ],
     }
+
+
+def _came_as_dict(came: Came) -> dict[str, Any]:
+    if isinstance(came, QueryFailedError):
+        return {"error": str(came)}
+    return {"absent": str(came)} if isinstance(came, LibraryAbsentError) else {"answer": dict(came)}

@@ -19,6 +19,7 @@ from cp_matrix.report.junit import JUnitWriter
 from cp_matrix.report.phrases import headline
 from cp_matrix.report.printable import printable
 from cp_matrix.report.text import one_line
+from cp_matrix.session.recorded import typed_here
 
 
 @click.command("report")
@@ -38,7 +39,8 @@ def command(run: str, junit: Path | None, as_json: bool) -> None:
     """
     folder = resolve(run)
     record = load(folder)
-    closing = close(record, recorded_rerun(folder), folder)
+    # A link to the newest run would name another one soon.
+    closing = close(record, recorded_rerun(folder), typed_here(folder.resolve()))
     written = _write(record, closing, folder, junit)
     if as_json:
         click.echo(json.dumps(as_dict(closing, folder, written), indent=2))
@@ -59,6 +61,7 @@ def as_dict(closing: Closing, folder: Path, reports: list[Path]) -> dict[str, An
         "folder": one_line(str(folder)),
         "finished": finished is not None,
         "exit_code": finished.exit_code if finished is not None else None,
+        "guard": finished.guard if finished is not None else "",
         "seconds": finished.seconds if finished is not None else None,
         "expanded": closing.counts.total(),
         "counts": dict.fromkeys(map(summary.column, Verdict), 0) | _named(closing.counts),
@@ -69,7 +72,12 @@ def as_dict(closing: Closing, folder: Path, reports: list[Path]) -> dict[str, An
             *map(_failure, closing.failures),
             *(_failure(concluded(result, ())) for result in closing.not_run),
         ],
+        "in_common": [one_line(one.text) for one in closing.in_common],
+        "repeated": [one_line(one.text) for one in closing.repeated],
         "flaky": [one_line(one.result.case) for one in closing.flaky],
+        "undecided": {
+            one_line(reason): count for reason, count in closing.record.plan.undecided.most_common()
+        },
         "notices": [one_line(notice) for notice in closing.record.notices],
         "reports": [one_line(str(path)) for path in reports],
     }

@@ -10,13 +10,17 @@ from cp_matrix.cli.order import order_options
 from cp_matrix.cli.values import (
     STARTS,
     OutputFile,
+    allow_query_failure_option,
     batch_size_option,
     choice,
+    expect_option,
     grace_option,
     jobs_option,
+    min_run_option,
     number,
     out_option,
     seconds,
+    seed_option,
     timeout_option,
 )
 from cp_matrix.errors import UsageError
@@ -37,7 +41,11 @@ from cp_matrix.session.order import Ordering, arrange
 )
 @jobs_option
 @timeout_option
-@seconds("--start-timeout", default=180.0, help="Seconds a world may take to start.")
+@seconds(
+    "--start-timeout",
+    default=180.0,
+    help="Seconds a world may take to start, imports included; one that does not is tried 3 times in all.",
+)
 @grace_option
 @number(
     "--retries",
@@ -45,10 +53,16 @@ from cp_matrix.session.order import Ordering, arrange
     default=1,
     help="How often a case whose world crashed is tried again, alone in a fresh world.",
 )
-@click.option("--confirm", is_flag=True, help="Run a failed case once more alone; its verdict stays.")
-@choice("--flaky", ("pass", "fail"), help="What a pass on a retry counts as.")
+@number(
+    "--confirm",
+    least=0,
+    default=1,
+    help="How often a failed case is run again alone, once nothing else waits: the first 5 of each test. "
+    "Verdicts stay.",
+)
+@choice("--flaky", ("pass", "fail"), help="What a pass on a retry counts as: with fail, the case has failed.")
 @number("--maxfail", help="Stop after N bad verdicts.")
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=1234, help="Given to every case.")
+@seed_option
 @choice(
     "--isolation",
     ("restore", "off"),
@@ -60,8 +74,9 @@ from cp_matrix.session.order import Ordering, arrange
     help="What becomes of a world in which a case failed, where each rank can go on: auto keeps it after "
     "mismatches and replaces it where the case raised.",
 )
-@number("--min-run", help="Exit with 4 if fewer than N cases run.")
-@number("--expect", least=0, help="Exit with 4 unless exactly N cases can run.")
+@min_run_option
+@expect_option
+@allow_query_failure_option
 @out_option("Where the run folder is made.")
 @click.option("--junit", type=OutputFile(), metavar="PATH", help="JUnit file; default: in the run folder.")
 @click.option("--plain", is_flag=True, help="Lines instead of a live view.")
@@ -75,14 +90,15 @@ def command(
     start_timeout: float,
     grace: float,
     retries: int,
-    confirm: bool,
+    confirm: int,
     flaky: str,
     maxfail: int | None,
     seed: int,
     isolation: str,
     after_failure: str,
     min_run: int | None,
-    expect: int | None,
+    expect: int | Path | None,
+    allow_query_failure: bool,
     out: Path,
     junit: Path | None,
     plain: bool,
@@ -95,12 +111,17 @@ def command(
     from cp_matrix.mailbox import AfterFailure, Isolation, WorldSpec
     from cp_matrix.run.fleet import Settings
     from cp_matrix.run.policy import Limits, Rules
-    from cp_matrix.session.coverage import check_coverage
-    from cp_matrix.session.session import Session
+    from cp_matrix.session.coverage import undecided, violation
+    from cp_matrix.session.session import Session, remove_older
     from cp_matrix.session.suites import check_suite
 
     if request.profile is not None:
         raise UsageError("--profile is for planning", hint="Cases run on this machine only: cp-matrix plan.")
+    if ordering.replay and isinstance(expect, Path):
+        hint = "What was locked are cases as matrices declare them."
+        raise UsageError("--expect FILE and --replay do not go together", hint=hint)
+    if junit is not None:
+        remove_older(junit)
     while True:
         began = time.monotonic()
         arranged = arrange(request, ordering, out)
@@ -110,12 +131,11 @@ def command(
             after_failure = after_failure if _was_typed("after_failure") else replayed.after_failure.value
         for (_, suite), folders in sorted(arranged.import_path.items()):
             check_suite(suite, folders)
-        check_coverage(arranged.chosen.plan, expect, min_run)
         spec = WorldSpec.template(seed, Isolation(isolation), AfterFailure(after_failure))
         session = Session(
             arranged,
             Settings(spec, start, jobs, start_timeout, Limits(grace=grace)),
-            Rules(retries, confirm),
+            Rules(retries, confirm, flaky == "fail"),
             out,
             junit,
             batch_size=batch_size,
@@ -123,8 +143,11 @@ def command(
             maxfail=maxfail or (1 if ordering.until_fail else None),
             plain=plain,
             began=began,
+            refused=violation(arranged.chosen, expect, min_run),
         )
-        status = session.carry_out(flaky_fails=flaky == "fail")
+        status = session.carry_out(
+            undecided=None if allow_query_failure else undecided(arranged.chosen.plan),
+        )
         if status or not ordering.loops:
             return status
 

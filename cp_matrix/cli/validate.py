@@ -44,12 +44,30 @@ def problems_of(path: Path) -> list[Problem]:
 
     try:
         matrix = load(path)
-        found = [*check(matrix), *_files_in_the_way(matrix)]
+        found = [*check(matrix), *_questions(matrix), *_files_in_the_way(matrix)]
     except MatrixError as error:
         if not error.problems:
             raise
         found = list(error.problems)
     return sorted(found, key=lambda problem: (problem.where.line, problem.where.column))
+
+
+def _questions(matrix: LoadedMatrix) -> list[Problem]:
+    """What no module declares, or is not there; read from their text."""
+    from cp_matrix.matrix.declared import HOW, declaration
+    from cp_matrix.matrix.query import LibraryAbsentError, QueryFailedError
+
+    found = []
+    asked = {(query.ask, query.folder, query.where): query for test in matrix.tests for query in test.queries}
+    for query in asked.values():
+        try:
+            declaration(query.ask, query.folder)
+        except LibraryAbsentError as error:
+            hint = "no case that asks it runs here"
+            found.append(Problem(query.where, f"{query.ask}: {error}", hint, "warning"))
+        except QueryFailedError as error:
+            found.append(Problem(query.where, f"{query.ask}: {error}", HOW))
+    return found
 
 
 def _files_in_the_way(matrix: LoadedMatrix) -> list[Problem]:

@@ -1,5 +1,6 @@
 """What the values of options may be, where click's own types let through what cannot be meant."""
 
+import difflib
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -64,6 +65,37 @@ class NumberOr(click.ParamType[float | None]):
         return int(text)
 
 
+class Profile(click.ParamType[Path]):
+    """A profile that is shipped, or a file."""
+
+    name = "NAME|FILE"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        from cp_matrix.matrix import find
+
+        found = find.profile_of(str(value))
+        if found is None:
+            known = find.shipped_profiles()
+            near = difflib.get_close_matches(str(value), known, n=3)
+            hint = f"Did you mean {' or '.join(near)}?" if near else f"Shipped: {', '.join(known)}."
+            self.fail(f"there is no profile and no file {str(value)!r}. {hint}", param, ctx)
+        return found
+
+
+class Expected(click.ParamType["int | Path"]):
+    """How many cases are expected to run, or the lock file that says which."""
+
+    name = "N|FILE"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int | Path:
+        text = str(value)
+        if text.isdecimal():
+            return int(text)
+        if not Path(text).is_file():
+            self.fail(f"{text!r} is neither a number of cases nor a lock file that is there.", param, ctx)
+        return Path(text)
+
+
 #: Infinity for ``all``.
 BATCH_SIZE = NumberOr("cases", "all", math.inf)
 #: None for ``auto``.
@@ -88,9 +120,27 @@ def seconds(name: str, *, default: float | None = None, help: str) -> Option:  #
 
 
 # Options that commands share.
+expect_option = click.option(
+    "--expect",
+    type=Expected(),
+    help="Exit with 4 unless exactly N cases can run, or the cases are those of a lock file.",
+)
+min_run_option = number("--min-run", help="Exit with 4 if fewer than N cases can run.")
+allow_query_failure_option = click.option(
+    "--allow-query-failure",
+    is_flag=True,
+    help="Skip what a library that fails to answer leaves undecided, without exit code 4.",
+)
+seed_option = click.option(
+    "--seed", type=click.IntRange(0, 2**63 - 1), default=1234, help="Given to every case."
+)
 jobs_option = number("--jobs", help="Worlds at once; default: as many as fit.")
 timeout_option = seconds("--timeout", help="Seconds a case may take; default: as declared.")
-grace_option = seconds("--grace", default=5.0, help="Seconds other ranks may take after one has failed.")
+grace_option = seconds(
+    "--grace",
+    default=5.0,
+    help="Seconds other ranks may take after one has failed, and in which a deadlock is found.",
+)
 
 
 def batch_size_option(help: str) -> Option:  # noqa: A002

@@ -36,6 +36,30 @@ def read_nvml() -> Nvml:
         _told(pynvml, pynvml.nvmlShutdown)
 
 
+def memory_of_processes(uuid: str) -> dict[int, int]:
+    """Bytes that each process holds on the GPU with this UUID, the most first; empty where NVML does not say.
+
+    Process ids are those of NVML, which in a container may be others than its own.
+    """
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # noqa: BLE001 - no NVML, or none that works: nothing is known then
+        return {}
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        found = {
+            one.pid: int(one.usedGpuMemory or 0)
+            for one in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        }
+    except pynvml.NVMLError:
+        return {}
+    finally:
+        _told(pynvml, pynvml.nvmlShutdown)
+    return dict(sorted(found.items(), key=lambda one: -one[1]))
+
+
 def _read_devices(pynvml: Any) -> Nvml:
     gpus, notes = [], []
     for index in range(pynvml.nvmlDeviceGetCount()):

@@ -17,7 +17,7 @@ import msgspec
 
 from cp_matrix.errors import UsageError
 from cp_matrix.matrix.facts import FACTS, Missing, UnknownError, read_facts
-from cp_matrix.matrix.query import Answer, QueryFailedError, Question
+from cp_matrix.matrix.query import Answer, Came, LibraryAbsentError, QueryFailedError, Question
 
 FORMAT = 1
 #: What a probe tells beside the facts that rules may read.
@@ -30,11 +30,12 @@ TOLD_BESIDE = frozenset(
 
 
 class StoredAnswer(msgspec.Struct, omit_defaults=True):
-    """What came of one question: an answer, or what asking raised."""
+    """What came of one question: an answer, what asking raised, or which library was not there."""
 
     arguments: dict[str, Any]
     answer: Union[dict[str, Union[bool, str]], None] = None
     error: str = ""
+    absent: str = ""
 
 
 class ProfileFile(msgspec.Struct):
@@ -57,7 +58,7 @@ class Profile:
 
     name: str
     facts: Mapping[str, Any]
-    given: Mapping[Question, Answer | QueryFailedError]
+    given: Mapping[Question, Came]
 
     @property
     def machine(self) -> dict[str, Any]:
@@ -82,18 +83,18 @@ class Profile:
         if question not in self.given:
             raise UnknownError(f"{self.name} has no answer of {question.ask} for these arguments")
         given = self.given[question]
-        if isinstance(given, QueryFailedError):
+        if isinstance(given, Exception):
             raise given
         return given
 
 
-def save(path: Path, facts: Mapping[str, Any], given: Mapping[Question, Answer | QueryFailedError]) -> None:
+def save(path: Path, facts: Mapping[str, Any], given: Mapping[Question, Came]) -> None:
     """Write a profile, complete or not at all.
 
     Raises `UsageError` where it cannot be written, or modules of one name in two folders answer otherwise.
     """
     stored: dict[str, list[StoredAnswer]] = {}
-    seen: dict[Question, Answer | QueryFailedError] = {}
+    seen: dict[Question, Came] = {}
     for question, came in given.items():
         first = seen.setdefault(replace(question, folder=""), came)
         if first is not came:
@@ -102,7 +103,9 @@ def save(path: Path, facts: Mapping[str, Any], given: Mapping[Question, Answer |
             what = f"{question.ask} of {question.folder} and that of another matrix answer differently"
             raise UsageError(what, where=str(path), hint="save a profile for each of these matrices")
         kept = StoredAnswer(dict(question.arguments))
-        if isinstance(came, QueryFailedError):
+        if isinstance(came, LibraryAbsentError):
+            kept.absent = str(came)
+        elif isinstance(came, QueryFailedError):
             kept.error = str(came)
         else:
             kept.answer = dict(came)
@@ -138,7 +141,7 @@ def load_profile(path: Path) -> Profile:
         stored = msgspec.json.decode(path.read_bytes(), type=ProfileFile)
     except OSError as error:
         raise UsageError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         hint = "cp-matrix probe -o FILE writes one"
         raise UsageError(f"is not a profile: {error}", where=str(path), hint=hint) from error
     if stored.format != FORMAT:
@@ -149,17 +152,23 @@ def load_profile(path: Path) -> Profile:
         read_facts(stored.facts)
     except UsageError as error:
         raise UsageError(error.message, where=str(path)) from error
-    given: dict[Question, Answer | QueryFailedError] = {}
+    given: dict[Question, Came] = {}
     for ask, entries in stored.answers.items():
         for entry in entries:
-            came = QueryFailedError(entry.error) if entry.answer is None else entry.answer
-            given[Question(ask, entry.arguments)] = came
+            given[Question(ask, entry.arguments)] = _came(entry)
     return Profile(path.name, stored.facts, given)
 
 
+def _came(entry: StoredAnswer) -> Came:
+    if entry.absent:
+        return LibraryAbsentError(entry.absent)
+    return QueryFailedError(entry.error) if entry.answer is None else entry.answer
+
+
 def _refuse_misspelt(facts: Mapping[str, Any], path: Path) -> None:
-    """A name that only looks like a fact's would leave that fact unknown, and whole tests undecided."""
+    """A name that is no fact's would leave the one that was meant unknown, and whole tests undecided."""
     lacking = FACTS.keys() - facts.keys() - {"available"}
-    for name in facts.keys() - FACTS.keys() - TOLD_BESIDE:
-        if near := difflib.get_close_matches(name, lacking, n=1, cutoff=0.75):
-            raise UsageError(f"unknown fact {name!r}", where=str(path), hint=f"did you mean {near[0]}?")
+    for name in sorted(facts.keys() - FACTS.keys() - TOLD_BESIDE):
+        near = difflib.get_close_matches(name, lacking, n=1, cutoff=0.75)
+        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(FACTS)}"
+        raise UsageError(f"unknown fact {name!r}", where=str(path), hint=hint)

@@ -1,7 +1,6 @@
 """Asking the libraries of this machine what they offer, in this process.
 
-A library is imported when the first question for it comes, which is when a rule that decides a case needs
-the answer; planning without such a rule imports nothing.
+A module is imported when the first question for it comes, and only if its text declares that question.
 """
 
 import contextlib
@@ -10,41 +9,55 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
-from cp_matrix.matrix.query import Answer, Answers, QueryFailedError, Question
+from cp_matrix.matrix.declared import declaration
+from cp_matrix.matrix.modules import find, here, usual_path
+from cp_matrix.matrix.query import Answer, Answers, Came, LibraryAbsentError, QueryFailedError, Question
+
+T = TypeVar("T")
+
+#: Characters of what a library says.
+MOST_SAID = 300
 
 
 class Library:
-    """Calls the functions that questions name.
+    """Calls the functions that questions name, as far as they are declared.
 
-    A function is imported from its question's folder, else from what is installed, else from the folder
-    ``last``. The modules of one folder are put aside while a question of another one is answered, which may
+    A function is imported from its question's folder, else from what is installed, else from the current
+    folder. The modules of one folder are put aside while a question of another one is answered, which may
     have others of the same names.
     """
 
-    def __init__(self, last: str = "") -> None:
-        self._last = last
-        self._functions: dict[tuple[str, str], Callable[..., Any] | QueryFailedError] = {}
+    def __init__(self) -> None:
+        self._functions: dict[tuple[str, str], Callable[..., Any] | Exception] = {}
         self._folder = ""
         self._put_aside: dict[str, dict[str, ModuleType]] = {}
         self._not_ours = frozenset(sys.modules)
 
     def answer(self, question: Question) -> Answer:
-        """What the function says. Raises `QueryFailedError` where it cannot be imported, or raises."""
-        self._enter(question.folder)
+        """What the function says.
+
+        Raises:
+            LibraryAbsentError: there is no such module, or the library that it asks is not there.
+            QueryFailedError: it is not declared, cannot be imported, raises, or says something else.
+        """
         key = (question.folder, question.ask)
         if key not in self._functions:
-            self._functions[key] = self._find(question.ask)
+            try:
+                self._functions[key] = self._find(question)
+            except (LibraryAbsentError, QueryFailedError) as error:
+                self._functions[key] = error
         function = self._functions[key]
-        if isinstance(function, QueryFailedError):
+        if isinstance(function, Exception):
             raise function
-        return _checked(self._call(lambda: function(**question.arguments)), question.ask)
+        self._enter(question.folder)
+        return self._call(lambda: _checked(function(**question.arguments)))
 
     def _enter(self, folder: str) -> None:
         if folder == self._folder:
             return
-        places = {self._folder, self._last} - {""}
+        places = {self._folder, *here()} - {""}
         own = {
             name
             for name in sys.modules.keys() - self._not_ours
@@ -55,25 +68,42 @@ class Library:
         sys.modules.update(self._put_aside.pop(folder, {}))
         self._folder = folder
 
-    def _find(self, ask: str) -> Callable[..., Any] | QueryFailedError:
-        module, _, name = ask.partition(":")
-        try:
-            found: Callable[..., Any] = self._call(lambda: getattr(importlib.import_module(module), name))
-        except QueryFailedError as error:
-            return error
+    def _find(self, question: Question) -> Callable[..., Any]:
+        declared = declaration(question.ask, question.folder)
+        if declared.library and not find(declared.library.partition(".")[0], _folders(question.folder)):
+            raise LibraryAbsentError(f"{declared.library} is not installed")
+        module, _, name = question.ask.partition(":")
+        self._enter(question.folder)
+        found: Callable[..., Any] = self._call(lambda: getattr(importlib.import_module(module), name))
+        # Whatever stands behind the name now may be another function than the one that was declared.
+        if getattr(found, "__cp_matrix_question__", None) != declared.library:
+            raise QueryFailedError(f"what {module} has under this name is not what it declares")
         return found
 
-    def _call(self, function: Callable[[], Any]) -> Any:
+    def _call(self, function: Callable[[], T]) -> T:
         before = list(sys.path)
-        sys.path[:] = [path for path in (self._folder, *before, self._last) if path]
+        sys.path[:] = [path for path in (self._folder, *usual_path(), *here()) if path]
         try:
             # What a library prints must not mix with --json.
             with contextlib.redirect_stdout(sys.stderr):
                 return function()
-        except (Exception, SystemExit) as error:
-            raise QueryFailedError(_said(error)) from error
+        except QueryFailedError:
+            raise
+        except BaseException as error:  # also SystemExit: a module that exits as it is imported
+            raise QueryFailedError(_said(error) + self._advice(error)) from error
         finally:
             sys.path[:] = before
+
+    def _advice(self, error: BaseException) -> str:
+        """How to say that a module may be absent, where one is."""
+        missing = (getattr(error, "name", None) or "").partition(".")[0]
+        if not isinstance(error, ModuleNotFoundError) or not missing or find(missing, _folders(self._folder)):
+            return ""
+        return f"; if it may be absent, declare that: @cp_matrix.question(library={missing!r})"
+
+
+def _folders(folder: str) -> list[str]:
+    return [folder] if folder else []
 
 
 def _place(module: ModuleType) -> str:
@@ -86,36 +116,52 @@ class Remembered:
     """Puts each question to somebody else once, and keeps what came of it.
 
     Attributes:
-        given: answers by question, an exception where asking went wrong.
+        given: what came of each question, an exception where that was no answer.
     """
 
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
-        self.given: dict[Question, Answer | QueryFailedError] = {}
+        self.given: dict[Question, Came] = {}
 
     def answer(self, question: Question) -> Answer:
         """The answer, or the exception, that the first time gave."""
         if question not in self.given:
             try:
                 self.given[question] = self._answers.answer(question)
-            except QueryFailedError as error:
+            except (LibraryAbsentError, QueryFailedError) as error:
                 self.given[question] = error
         given = self.given[question]
-        if isinstance(given, QueryFailedError):
+        if isinstance(given, Exception):
             raise given
         return given
 
 
 def _said(error: BaseException) -> str:
     """An exception on one line."""
-    lines = str(error).strip().splitlines()
+    try:
+        lines = str(error).strip().splitlines()
+    except Exception:  # noqa: BLE001 - it is the library's own, and may fail as well
+        lines = []
     name = type(error).__name__
-    return f"{name}: {lines[0].strip()[:200]}" if lines else name
+    return _text(f"{name}: {lines[0].strip()}" if lines else name)
 
 
-def _checked(answer: Any, ask: str) -> Answer:
-    if isinstance(answer, Mapping) and all(
-        isinstance(name, str) and isinstance(offered, (bool, str)) for name, offered in answer.items()
-    ):
-        return dict(answer)
-    raise QueryFailedError(f"{ask} must return whether there is each thing by its name, not {answer!r:.100}")
+def _checked(answer: object) -> Answer:
+    """What a function has returned, as plain values. Raises `QueryFailedError` where it is no answer."""
+    if not isinstance(answer, Mapping):
+        _refuse(answer)
+    checked: dict[str, bool | str] = {}
+    for name, offered in answer.items():
+        if not isinstance(name, str) or not isinstance(offered, (bool, str)):
+            _refuse(answer)
+        checked[_text(name)] = offered if isinstance(offered, bool) else _text(offered)
+    return checked
+
+
+def _refuse(answer: object) -> NoReturn:
+    raise QueryFailedError(f"it must return whether there is each thing by its name, not {answer!r:.100}")
+
+
+def _text(text: str) -> str:
+    """Text that every file and terminal takes."""
+    return text[:MOST_SAID].encode("utf-8", "backslashreplace").decode()

@@ -1,5 +1,6 @@
 """One case of a matrix: what is tested, with which parameters, in which world."""
 
+import dataclasses
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +11,9 @@ from typing import Union
 Scalar = Union[str, int, float, bool, None]
 #: Scalars, and for table fields also flat lists of them.
 Value = Union[Scalar, tuple[Scalar, ...]]
+
+#: Variables of the ranks' environment, each with its value.
+Environment = tuple[tuple[str, str], ...]
 
 HASH_LENGTH = 12
 
@@ -30,7 +34,7 @@ class Case:
     params: Mapping[str, Value]
     world_size: int
     timeout: float
-    environment: tuple[tuple[str, str], ...] = ()
+    environment: Environment = ()
     #: 1, or the how-manieth time the same case is run (``run --repeat``).
     repetition: int = 1
     #: The variant of the matrix it belongs to; empty for the cases as they are.
@@ -55,6 +59,11 @@ class Case:
     def hash(self) -> str:
         """A short stable name: BLAKE2b of 6 bytes over the matrix's name and the id, in hexadecimal."""
         return case_hash(self.matrix, self.id)
+
+
+def once(case: Case) -> Case:
+    """The case itself, for any of its repetitions."""
+    return case if case.repetition == 1 else dataclasses.replace(case, repetition=1)
 
 
 def id_suffix(variant: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from cp_matrix.errors import Location, Problem
 from cp_matrix.matrix.case import Case
+from cp_matrix.matrix.environment import names_of
 from cp_matrix.matrix.expand import Grid, Mask, positions, typed
 from cp_matrix.matrix.facts import FACTS
 from cp_matrix.matrix.loaded import LoadedMatrix, LoadedTest, Rule
@@ -272,10 +273,11 @@ def _cases(matrix: LoadedMatrix, test: LoadedTest) -> Iterator[Case]:
 
 
 def _read(test: LoadedTest) -> frozenset[str]:
-    """The names that make a case's work: a table row's own name is not one of them."""
+    """The names that make a case's work: a table row's own name only where a variable tells it."""
     own = {axis.name for axis in test.axes if axis.table is not None} | set(test.derived)
-    return frozenset(test.names) - own
+    return frozenset(test.names) - (own - names_of(test.environment))
 
 
 def _work(test: LoadedTest, case: Case) -> Any:
-    return case.world_size, tuple(typed(case.params[name]) for name in sorted(_read(test)))
+    names = {"world_size": case.world_size, "timeout": case.timeout, **case.params}
+    return case.world_size, tuple(typed(names[name]) for name in sorted(_read(test)))

@@ -1,11 +1,14 @@
 """Deciding a grid: the first rule that holds skips a case. Sets of cases, not cases, are decided."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from cp_matrix.errors import MatrixError
-from cp_matrix.matrix.expand import Grid, Mask, evaluate
+from cp_matrix.matrix.case import Case, Environment
+from cp_matrix.matrix.environment import names_of
+from cp_matrix.matrix.expand import Grid, Mask, evaluate, positions
 from cp_matrix.matrix.facts import FACTS, UnknownError, known, spelt
 from cp_matrix.matrix.loaded import LoadedTest, Rule
 from cp_matrix.matrix.operators import given
@@ -36,6 +39,21 @@ class Decisions:
     skipped: tuple[tuple[Skip, Mask], ...]
     #: What was asked to decide some cases, in order; most are decided without a question.
     asked: tuple[tuple[tuple[Question, ...], Mask], ...] = ()
+    #: The variables of ranks; the sets are disjoint, together all that are included.
+    environments: tuple[tuple[Environment, Mask], ...] = ()
+
+    def case(self, position: int) -> Case:
+        """The case at a position that is included."""
+        return self.grid.case(position, self.environment_at[position])
+
+    @cached_property
+    def environment_at(self) -> Sequence[Environment]:
+        """The variables at each position; what stands at positions that are no cases does not count."""
+        found: list[Environment] = [()] * self.grid.size
+        for environment, mask in self.environments:
+            for position in positions(mask):
+                found[position] = environment
+        return found
 
 
 def decide(grid: Grid, facts: Mapping[str, Any], answers: Answers | None = None) -> Decisions:
@@ -72,7 +90,8 @@ def decide(grid: Grid, facts: Mapping[str, Any], answers: Answers | None = None)
         if mask & left and (skip := lacking_places(size, facts)) is not None:
             skipped.append((skip, mask & left))
             left &= ~mask
-    return Decisions(grid, left, tuple(skipped), tuple(asked))
+    told = {name: spelt(facts[name]) for name in names_of(grid.declared) if name in FACTS}
+    return Decisions(grid, left, tuple(skipped), tuple(asked), tuple(grid.environments(told)))
 
 
 def _reasons(
@@ -102,7 +121,7 @@ def outcome(rule: Rule, test: LoadedTest, names: Mapping[str, Any], available: A
     except UnknownError as error:
         return unknown(rule.id, str(error))
     except QueryFailedError as error:
-        return Skip(QUERY_FAILED, f"The library could not be asked: {error}")
+        return Skip(QUERY_FAILED, f"A question failed: {error}")
     if isinstance(value, bool):
         return value
     message = f"{condition.text!r} must be true or false, but is {value!r}"

@@ -8,17 +8,22 @@ cases at once, and an expression need be evaluated only once per distinct assign
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property, reduce
 from itertools import product
+from math import prod
 from operator import or_
 from typing import Any
 
 from cp_matrix.errors import Location, MatrixError, Problem
-from cp_matrix.matrix.case import Case, Scalar, Value, id_suffix
+from cp_matrix.matrix.case import Case, Environment, Scalar, Value, id_suffix
+from cp_matrix.matrix.environment import Declared, filled, names_of
 from cp_matrix.matrix.loaded import PLAIN, LoadedMatrix, LoadedTest, Subset, Variant
 from cp_matrix.matrix.operators import given
 from cp_matrix.matrix.predicates import Expression, ExpressionError
 
 #: The largest number of cases one test may expand to.
 MAX_CASES = 2_000_000
+
+#: The largest product of assignments and cases that are gone through: some seconds.
+MAX_WORK = 10**11
 
 MAX_WORLD_SIZE = 1024
 
@@ -127,6 +132,7 @@ class Grid:
         """Each distinct assignment of ``names`` that occurs within a set, and the positions it occurs at.
 
         Names the test does not declare (facts) are left out. Prefixes of the assignment are combined once.
+        Raises `MatrixError` where there are so many that going through them would take minutes.
         """
         by_axis: dict[str, list[str]] = {}
         start: dict[str, Value] = {}
@@ -141,6 +147,12 @@ class Grid:
                     by_axis.setdefault(axis.name, []).append(name)
         dimensions = [self._dimension(key, tuple(sorted(wanted))) for key, wanted in by_axis.items()]
         dimensions.sort(key=len)
+        most = min(prod(map(len, dimensions)), within.bit_count())
+        if most * self.size > MAX_WORK:
+            read = ", ".join(sorted(start.keys() | {name for wanted in by_axis.values() for name in wanted}))
+            message = f"the test {self.test.name}: {read} take {most} values together in {self.size} cases"
+            hint = "too many to decide one by one: split the test, or let a rule read fewer names"
+            raise MatrixError.of([Problem(self.test.where, message, hint)])
         return _walk(dimensions, start, within) if within else iter(())
 
     def _project(self, key: str, names: tuple[str, ...]) -> list[tuple[dict[str, Value], Mask]]:
@@ -200,9 +212,21 @@ class Grid:
         return [f"{start}{'-'.join(parts)}{end}" for parts in product(*texts)]
 
     @cached_property
-    def environment(self) -> tuple[tuple[str, str], ...]:
+    def declared(self) -> tuple[Declared, ...]:
         """The test's variables, and the variant's above them."""
         return tuple({**dict(self.test.environment), **dict(self.variant.environment)}.items())
+
+    def environments(self, told: Mapping[str, str]) -> list[tuple[Environment, Mask]]:
+        """The distinct environments of cases, and the included positions of each.
+
+        Args:
+            told: the facts that `declared` reads, as templates show them.
+        """
+        found: dict[Environment, Mask] = {}
+        for names, mask in self.assignments(names_of(self.declared), self.included):
+            environment = filled(self.declared, {**names, **told})
+            found[environment] = found.get(environment, 0) | mask
+        return list(found.items())
 
     def repeated_id(self) -> str | None:
         """An id that two cases have, if there is one."""
@@ -216,8 +240,8 @@ class Grid:
             seen.add(self.ids[position])
         return None
 
-    def case(self, position: int) -> Case:
-        """The case at a position that is included."""
+    def case(self, position: int, environment: Environment = ()) -> Case:
+        """The case at a position that is included, with its variables of `environments`."""
         test = self.test
         axes: dict[str, Scalar] = {}
         fields: dict[str, Value] = {}
@@ -234,7 +258,7 @@ class Grid:
             {**axes, **fields, **test.constants},
             self._at["world_size"][position],
             self._at["timeout"][position],
-            self.environment,
+            environment,
             variant=self.variant.name,
         )
 

@@ -1,5 +1,6 @@
 """The facts about a machine that a matrix may read, and the types they have."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -20,9 +21,10 @@ class UnknownError(UndecidedError):
 class FactKind(Enum):
     """The type of a fact's value, in the words of a message."""
 
-    NUMBER = "a number"
+    NUMBER = "a number from 0"
     FLAG = "true or false"
     TEXT = "text"
+    DEVICE = "cpu or cuda"
     VERSION = "a version"
     #: As in ``compute_capability < (9, 0)``.
     PAIR = "a pair of numbers"
@@ -50,7 +52,7 @@ class Missing:
 
 
 FACTS: Mapping[str, Fact] = {
-    "device": Fact(FactKind.TEXT, "where cases run: cpu or cuda", "cpu"),
+    "device": Fact(FactKind.DEVICE, "where cases run: cpu or cuda", "cpu"),
     "gpu_count": Fact(FactKind.NUMBER, "GPUs that may be used", 0),
     "gpu_name": Fact(FactKind.TEXT, "the model of the GPUs"),
     "gpu_memory": Fact(FactKind.NUMBER, "bytes of memory of the smallest GPU"),
@@ -105,7 +107,9 @@ def _read(name: str, fact: Fact, value: Any) -> Any:
     match fact.kind, value:
         case FactKind.FLAG, bool():
             return value
-        case FactKind.NUMBER, int() | float() if not isinstance(value, bool):
+        case FactKind.NUMBER, int() | float() if not isinstance(value, bool) and 0 <= value < math.inf:
+            return value
+        case FactKind.DEVICE, "cpu" | "cuda":
             return value
         case FactKind.TEXT, str():
             return value

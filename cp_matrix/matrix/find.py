@@ -21,14 +21,42 @@ class Words:
 
 def shipped_folder() -> Path:
     """Where the shipped matrices are: inside an installed wheel, or at the top of a checkout."""
+    return _shipped("matrices")
+
+
+def profiles_folder() -> Path:
+    """Where the shipped profiles are, likewise."""
+    return _shipped("profiles")
+
+
+def _shipped(what: str) -> Path:
     package = Path(cp_matrix.__file__).resolve().parent
-    inside = package / "_matrices"
-    return inside if inside.is_dir() else package.parent / "matrices"
+    inside = package / f"_{what}"
+    return inside if inside.is_dir() else package.parent / what
 
 
 def shipped() -> dict[str, Path]:
     """The shipped matrices by name, in alphabetical order."""
     return {path.stem: path for path in _matrices_in(shipped_folder())}
+
+
+def shipped_profiles() -> dict[str, Path]:
+    """The shipped profiles of machines by name, in alphabetical order."""
+    return {path.stem: path for path in sorted(profiles_folder().glob("*.json"))}
+
+
+def profile_of(word: str) -> Path | None:
+    """The profile that a word names: a shipped one, or an existing file; None where there is none.
+
+    A shipped name goes before a file of the same name.
+    """
+    shipped = shipped_profiles().get(word)
+    return shipped or (Path(word) if _is(Path(word).is_file) else None)
+
+
+def profile_name(path: Path) -> str:
+    """What a profile is called: by its name where it is shipped, else by its path."""
+    return next((name for name, shipped in shipped_profiles().items() if shipped == path), str(path))
 
 
 def modules_folder(matrix: Path) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 from cp_matrix.errors import Problem
 from cp_matrix.matrix.facts import FACTS
 from cp_matrix.matrix.near import nearest
-from cp_matrix.matrix.predicates import Expression, ExpressionError
+from cp_matrix.matrix.predicates import RESERVED, Expression, ExpressionError, Template
 from cp_matrix.matrix.source import KeyPath, Source
 
 #: Names that an expression may read, with the values that are declared for each.
@@ -64,3 +64,26 @@ class Findings:
                 self.unknown(path, offset, name, names)
         self._paths[expression] = path
         return expression if len(self.problems) == before else None
+
+    def template(self, path: KeyPath, what: str, text: str) -> Template | None:
+        """The text at ``path`` as a template, or None where it is none; `fills` looks at its names."""
+        try:
+            return Template(text)
+        except ExpressionError as error:
+            self.inside(path, error.offset, f"{what}: {error.message}", error.hint)
+            return None
+
+    def fills(self, path: KeyPath, template: Template, known: Known) -> bool:
+        """Whether names and facts fill the template at ``path``."""
+        names = {**known, **dict.fromkeys(FACTS.keys() - {"available"}, ())}
+        unknown = sorted(template.names - names.keys())
+        for name in unknown:
+            if name in RESERVED:
+                message = f"{name} is a call, which no template can show"
+                hint = (
+                    "what a library says of a refusal is put behind the reason" if name == "available" else ""
+                )
+                self.inside(path, template.offset(name), message, hint)
+            else:
+                self.unknown(path, template.offset(name), name, names)
+        return not unknown

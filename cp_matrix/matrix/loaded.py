@@ -8,8 +8,11 @@ from typing import Any, Union
 
 from cp_matrix.errors import Location
 from cp_matrix.matrix.case import Scalar, Value
+from cp_matrix.matrix.environment import Declared
+from cp_matrix.matrix.facts import read_facts
 from cp_matrix.matrix.predicates import Expression, Template
 from cp_matrix.matrix.query import Query
+from cp_matrix.matrix.version import Version
 
 #: Names that a test defines by ``world_size:`` and ``timeout:`` rather than by an axis.
 DERIVED = ("world_size", "timeout")
@@ -73,7 +76,7 @@ class LoadedTest:
     constants: Mapping[str, Value]
     world_size: Derived
     timeout: Derived
-    environment: tuple[tuple[str, str], ...]
+    environment: tuple[Declared, ...]
     excludes: tuple[Subset, ...]
     rules: tuple[Rule, ...]
     where: Location
@@ -105,7 +108,7 @@ class Variant:
     """Another way to run every case of a matrix: with more environment variables, and facts as declared."""
 
     name: str
-    environment: tuple[tuple[str, str], ...] = ()
+    environment: tuple[Declared, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -120,6 +123,7 @@ class LoadedMatrix:
     Attributes:
         name: the file's stem, or what ``name:`` says.
         default: whether it belongs to the matrices that run when none is named.
+        made_for: facts that are versions of libraries, with the version it was made for.
     """
 
     name: str
@@ -127,3 +131,17 @@ class LoadedMatrix:
     tests: tuple[LoadedTest, ...]
     default: bool = True
     variants: tuple[Variant, ...] = ()
+    made_for: Mapping[str, Version] = field(default_factory=dict)
+
+    def other_versions(self, machine: Mapping[str, Any]) -> dict[str, Version]:
+        """The facts in which a machine has another version than it was made for.
+
+        A version is the same that has the same numbers as far as those of the matrix go.
+        """
+        read = read_facts(machine)
+        found = {name: read[name] for name in self.made_for}
+        return {
+            name: version
+            for name, version in found.items()
+            if isinstance(version, Version) and not version.begins_with(self.made_for[name])
+        }

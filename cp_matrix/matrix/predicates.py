@@ -95,7 +95,8 @@ class Expression:
                 hint = "write 'and', 'or', 'not', '!='"
             elif "=" in self._line and "==" not in self._line:
                 hint = "compare with =="
-            offset = min(max(0, (error.offset or 1) - 1), len(self._line) - 1)
+            # No offset where something is missing at the end.
+            offset = min(max(0, (error.offset or len(self._line)) - 1), len(self._line) - 1)
             raise ExpressionError(f"is not an expression: {error.msg}", self._shift + offset, hint) from error
         except (ValueError, RecursionError, MemoryError) as error:
             raise ExpressionError(f"is not an expression: {str(error) or 'nested too deep'}") from error
@@ -265,7 +266,10 @@ def _described(node: ast.expr) -> str:
 
 
 class Template:
-    """A text with ``{name}`` in it. ``{{`` and ``}}`` stand for the braces themselves."""
+    """A text with ``{name}`` in it. ``{{`` and ``}}`` stand for the braces themselves.
+
+    Templates of one text are equal.
+    """
 
     def __init__(self, text: str) -> None:
         """Raises `ExpressionError` for braces that do not match and for anything but a plain name inside."""
@@ -279,6 +283,15 @@ class Template:
                 offset = max(0, text.find("{" + name))
                 raise ExpressionError("only a plain {name} can be filled in", offset, "write {{ for a brace")
         self.names = frozenset(name for _, name, _, _ in parts if name is not None)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Template) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __repr__(self) -> str:
+        return f"Template({self.text!r})"
 
     def fill(self, names: Mapping[str, Any]) -> str:
         """The text with each name's value in its place."""

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, Union
 
 from cp_matrix.errors import Location
 from cp_matrix.matrix.case import Scalar
@@ -17,7 +17,7 @@ from cp_matrix.matrix.facts import UndecidedError, UnknownError, known
 from cp_matrix.matrix.predicates import Expression
 from cp_matrix.matrix.version import Version
 
-#: The built-in rule for cases of which a question was answered by an exception.
+#: The built-in rule for cases of which a question got no answer.
 QUERY_FAILED = "query_failed"
 
 #: By name, whether the library offers it; a text says why not.
@@ -25,7 +25,15 @@ Answer = Mapping[str, "bool | str"]
 
 
 class QueryFailedError(UndecidedError):
-    """The answering function raised; the message is what it said."""
+    """A question got no answer although there is somebody to ask; the message says why."""
+
+
+class LibraryAbsentError(UndecidedError):
+    """A question is about a library that is not there: it offers nothing; the message names it."""
+
+
+#: What came of a question.
+Came = Union[Answer, QueryFailedError, LibraryAbsentError]
 
 
 @dataclass(frozen=True)
@@ -76,7 +84,13 @@ class Answers(Protocol):
     """Whoever answers."""
 
     def answer(self, question: Question) -> Answer:
-        """Raises `UnknownError` for what cannot be said, `QueryFailedError` where asking goes wrong."""
+        """What is said to a question.
+
+        Raises:
+            UnknownError: it cannot be said.
+            LibraryAbsentError: there is nobody to ask.
+            QueryFailedError: whoever is asked fails to answer.
+        """
         ...
 
 
@@ -109,9 +123,15 @@ class Availability:
             question = Question(query.ask, self._arguments(query), query.folder)
             if question not in self.asked:
                 self.asked.append(question)
-            answer = self.answers.answer(question)
+            try:
+                answer = self.answers.answer(question)
+            except LibraryAbsentError as error:
+                self.refusal = str(error)
+                return False
+            except QueryFailedError as error:
+                raise QueryFailedError(f"{query.ask}: {error}") from error
             if name not in answer:
-                raise QueryFailedError(f"{query.ask} does not say whether there is {name}")
+                raise QueryFailedError(f"{query.ask}: it does not say whether there is {name}")
             offered = answer[str(name)]
             if offered is not True:
                 self.refusal = offered if isinstance(offered, str) else ""

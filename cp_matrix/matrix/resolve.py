@@ -8,15 +8,16 @@ from pathlib import Path
 from cp_matrix.errors import MatrixError, Problem
 from cp_matrix.matrix.case import Value
 from cp_matrix.matrix.decide import TOO_FEW_PLACES
+from cp_matrix.matrix.environment import Declared
 from cp_matrix.matrix.expand import LONGEST_TIMEOUT, Grid, wrong_value
-from cp_matrix.matrix.facts import FACTS
 from cp_matrix.matrix.find import modules_folder
 from cp_matrix.matrix.findings import Findings, Known
-from cp_matrix.matrix.loaded import DERIVED, Axis, Derived, LoadedMatrix, LoadedTest, Rule, Subset
-from cp_matrix.matrix.predicates import Expression, ExpressionError, Template
+from cp_matrix.matrix.loaded import DERIVED, Axis, Derived, LoadedMatrix, LoadedTest, Rule, Subset, Variant
+from cp_matrix.matrix.modules import is_standard
+from cp_matrix.matrix.predicates import Expression, Template
 from cp_matrix.matrix.query import QUERY_FAILED
 from cp_matrix.matrix.resolve_axes import Tables, check_names, resolve_axis, resolve_table
-from cp_matrix.matrix.resolve_extras import resolve_query, resolve_variants
+from cp_matrix.matrix.resolve_extras import resolve_made_for, resolve_query, resolve_variants
 from cp_matrix.matrix.schema import Matrix, SkipRule
 from cp_matrix.matrix.schema import Subset as SubsetModel
 from cp_matrix.matrix.source import KeyPath, Source
@@ -30,10 +31,11 @@ def resolve(model: Matrix, source: Source, path: Path) -> tuple[LoadedMatrix | N
     findings = Findings(source)
     tables = {name: resolve_table(findings, name, rows) for name, rows in model.tables.items()}
     folder = modules_folder(path)
-    tests = [_Test(findings, model, name).resolve(tables, folder) for name in model.tests]
-    name = model.name or re.sub(r"[^A-Za-z0-9_.]", "_", path.stem)
     variants = resolve_variants(findings, model)
-    matrix = LoadedMatrix(name, path, tuple(filter(None, tests)), model.default, variants)
+    tests = [_Test(findings, model, name).resolve(tables, variants, folder) for name in model.tests]
+    name = model.name or re.sub(r"[^A-Za-z0-9_.]", "_", path.stem)
+    made_for = resolve_made_for(findings, model)
+    matrix = LoadedMatrix(name, path, tuple(filter(None, tests)), model.default, variants, made_for)
     return (matrix if matrix.tests else None), findings.problems
 
 
@@ -45,14 +47,20 @@ class _Test:
         self.model = matrix.tests[name]
         self.defaults = matrix.defaults
         self.suite = self.model.suite or self.defaults.suite or matrix.suite
+        self.suite_path: KeyPath = ("defaults", "suite") if self.defaults.suite else ("suite",)
+        if self.model.suite:
+            self.suite_path = (*self.here, "suite")
         self.constants: Mapping[str, Value] = {**self.defaults.constants, **self.model.constants}
 
-    def resolve(self, tables: Tables, folder: str) -> LoadedTest | None:
+    def resolve(self, tables: Tables, variants: Iterable[Variant], folder: str) -> LoadedTest | None:
         """The test, or None where something is wrong with it."""
         problems, before = self.findings.problems, len(self.findings.problems)
         if self.suite is None:
             message = f"the test {self.name!r} has no suite"
             self.findings.add(self.here, message, "suite: module:function, here or at the top", key=True)
+        elif is_standard(self.suite.partition(":")[0]):
+            message = f"{self.suite} is of Python's standard library, which has no suite"
+            self.findings.add(self.suite_path, message, "name a module of your own")
         axes = [
             resolve_axis(self.findings, tables, (*self.here, "axes", name), name, axis)
             for name, axis in self.model.axes.items()
@@ -80,6 +88,10 @@ class _Test:
                 rules.append(self.rule((*start, "skip", index), skip, default_id, known, inherited))
             if inherited:
                 problems[mark:] = [_of_test(problem, self.name) for problem in problems[mark:]]
+        environment = self.environment(known)
+        for variant in variants:
+            for name, value in variant.environment:
+                self.fills(("variants", variant.name, "environment", name), value, known)
         essentials = [
             self.subset((*self.here, "essential", index, "if"), also, declared)
             for index, also in enumerate(self.model.essential)
@@ -95,7 +107,7 @@ class _Test:
             self.constants,
             world_size,
             timeout,
-            tuple({**self.defaults.environment, **self.model.environment}.items()),
+            environment,
             tuple(filter(None, excludes)),
             tuple(filter(None, rules)),
             where(self.here, key=True),
@@ -106,6 +118,27 @@ class _Test:
         )
         self.check_types(test)
         return test
+
+    def environment(self, known: Known) -> tuple[Declared, ...]:
+        """The test's variables, as far as nothing is wrong with them."""
+        texts: dict[str, tuple[KeyPath, str]] = {}
+        for start, shared in ((("defaults",), self.defaults), (self.here, self.model)):
+            for name, text in shared.environment.items():
+                texts[name] = ((*start, "environment", name), text)
+        found = []
+        for name, (path, text) in texts.items():
+            value = self.findings.template(path, name, text)
+            if value is not None and self.fills(path, value, known):
+                found.append((name, value))
+        return tuple(found)
+
+    def fills(self, path: KeyPath, value: Template, known: Known) -> bool:
+        """Whether this test fills a template, which may be one that tests share."""
+        problems, mark = self.findings.problems, len(self.findings.problems)
+        fits = self.findings.fills(path, value, known)
+        if path[:2] != self.here:
+            problems[mark:] = [_of_test(problem, self.name) for problem in problems[mark:]]
+        return fits
 
     def declared(self, axes: Iterable[Axis]) -> Known:
         names: dict[str, tuple[Value, ...]] = dict.fromkeys(self.constants, ())
@@ -151,16 +184,13 @@ class _Test:
     ) -> Rule | None:
         path = (*at, "if")
         condition = self.findings.expression(path, model.condition, known, facts=True)
-        try:
-            reason = Template(model.reason)
-        except ExpressionError as error:
-            self.findings.inside((*at, "reason"), error.offset, f"the reason: {error.message}", error.hint)
-            return None
-        unknown = sorted(reason.names - known.keys() - (FACTS.keys() - {"available"}))
-        for name in unknown:
-            names = {**known, **dict.fromkeys(FACTS, ())}
-            self.findings.unknown((*at, "reason"), reason.offset(name), name, names)
-        if condition is None or unknown:
+        if not model.reason.strip():
+            self.findings.add(
+                (*at, "reason"), "the reason is empty", "say what keeps such a case from running"
+            )
+        reason = self.findings.template((*at, "reason"), "the reason", model.reason)
+        fits = reason is not None and self.findings.fills((*at, "reason"), reason, known)
+        if condition is None or reason is None or not fits:
             return None
         where = self.findings.source.where(path)
         return Rule(model.id or default_id, condition, reason, where, inherited, model.kept)

@@ -1,6 +1,7 @@
 """Resolving the axes of a test: the tables their rows come from, their values, and the names they make."""
 
 import keyword
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -17,6 +18,8 @@ from cp_matrix.matrix.source import KeyPath
 #: The row of a table that other rows take missing fields from.
 DEFAULTS_ROW = "defaults"
 
+
+_NONE = "write null, or a word, for no value"
 
 #: The fields of each row of each table.
 Tables = Mapping[str, Mapping[str, Mapping[str, Value]]]
@@ -80,6 +83,15 @@ def _values(
             )
         elif isinstance(value, str) and not (value.isprintable() and len(value) <= MAX_TEXT):
             findings.add(place, f"an axis value must be printable, of at most {MAX_TEXT} characters")
+        elif isinstance(value, str) and value.strip() != (value or " "):
+            findings.add(
+                place, f"{value!r}: an axis value cannot be empty, or begin or end with a blank", _NONE
+            )
+        elif isinstance(value, float) and not math.isfinite(value):
+            findings.add(place, f"{value!r}: an axis value must be a finite number")
+        elif table is not None and not isinstance(value, str) and str(value) in rows:
+            message = f"the table {table!r} has no row {value!r}: rows are named by text"
+            findings.add(place, message, f"write '{value}' in quotes")
         elif table is not None and value not in rows:
             findings.add(place, f"the table {table!r} has no row {value!r}", _hint(value, rows))
         elif str(value) in seen:

@@ -2,14 +2,17 @@
 
 from cp_matrix.errors import UsageError
 from cp_matrix.matrix.case import Scalar
-from cp_matrix.matrix.facts import FACTS, read_facts
+from cp_matrix.matrix.declared import HOW
+from cp_matrix.matrix.facts import FACTS, FactKind, read_facts
 from cp_matrix.matrix.findings import Findings, Known
 from cp_matrix.matrix.loaded import Variant
+from cp_matrix.matrix.modules import is_standard
 from cp_matrix.matrix.near import nearest
 from cp_matrix.matrix.predicates import Expression
 from cp_matrix.matrix.query import Query
 from cp_matrix.matrix.schema import Matrix, QueryModel
 from cp_matrix.matrix.source import KeyPath
+from cp_matrix.matrix.version import Version
 
 #: Words of ``--variant`` that mean something already.
 RESERVED_VARIANTS = ("all", "default")
@@ -20,6 +23,9 @@ def resolve_query(
 ) -> Query | None:
     """A query, or None where something is wrong with it; ``folder`` is that of the matrix's own modules."""
     before = len(findings.problems)
+    if is_standard(model.ask.partition(":")[0]):
+        message = f"{model.ask} is of Python's standard library, which declares no question"
+        findings.add((*at, "ask"), message, f"{HOW}, beside the matrix or in a package")
     given: dict[str, tuple[Scalar, KeyPath]] = {
         name: (name, (*at, "pass", index)) for index, name in enumerate(model.names)
     }
@@ -46,6 +52,23 @@ def _part(findings: Findings, path: KeyPath, value: Scalar, known: Known) -> Exp
     return expression
 
 
+def resolve_made_for(findings: Findings, matrix: Matrix) -> dict[str, Version]:
+    """The versions of libraries that a matrix was made for, without those that are wrong."""
+    versions = [name for name, fact in FACTS.items() if fact.kind is FactKind.VERSION]
+    found = {}
+    for name, text in matrix.made_for.items():
+        at: KeyPath = ("made_for", name)
+        if name not in versions:
+            hint = nearest(name, versions, f"there are: {', '.join(versions)}")
+            findings.add(at, f"{name!r} is no fact that is a version", hint, key=True)
+            continue
+        try:
+            found[name] = Version.parse(text)
+        except ValueError as error:
+            findings.add(at, str(error))
+    return found
+
+
 def resolve_variants(findings: Findings, matrix: Matrix) -> tuple[Variant, ...]:
     """The declared variants, also where something is wrong with them."""
     found = []
@@ -63,5 +86,10 @@ def resolve_variants(findings: Findings, matrix: Matrix) -> tuple[Variant, ...]:
                 read_facts({fact: value})
             except UsageError as error:
                 findings.add(here, error.message)
-        found.append(Variant(name, tuple(model.environment.items()), model.facts))
+        environment = [
+            (variable, value)
+            for variable, text in model.environment.items()
+            if (value := findings.template((*at, "environment", variable), variable, text)) is not None
+        ]
+        found.append(Variant(name, tuple(environment), model.facts))
     return tuple(found)

@@ -7,11 +7,20 @@ import math
 import re
 from typing import Annotated, Any, Literal, Union, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from cp_matrix.errors import Problem
 from cp_matrix.matrix.case import Scalar, Value
+from cp_matrix.matrix.environment import is_taken
 from cp_matrix.matrix.near import nearest
 from cp_matrix.matrix.source import KeyPath, Source
 
@@ -62,6 +71,12 @@ def _one_of(kinds: tuple[type, ...], what: str, hint: str = "") -> BeforeValidat
     return BeforeValidator(check)
 
 
+def _variable_name(name: str) -> str:
+    if is_taken(name):
+        raise _wrong(f"{name} is set for each rank by what starts it", "leave it out: no matrix may set it")
+    return name
+
+
 def _environment_value(value: Any) -> str:
     if type(value) is int:
         return str(value)
@@ -87,11 +102,14 @@ TestName = Annotated[str, _matching(r"[A-Za-z][A-Za-z0-9_.]*", "a name (letters,
 RowName = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9_.+-]*", "a row name (letters, digits, _.+-)")]
 RuleId = Annotated[str, _matching(r"[A-Za-z][A-Za-z0-9_-]*", "a rule id (letters, digits, _ and -)")]
 SuiteName = Annotated[str, _matching(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", "an importable module:function")]
+FunctionName = Annotated[str, _matching(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", "an importable module:function")]
 Text = Annotated[str, _one_of((str,), "text", "write it in quotes")]
 Condition = Annotated[str, _one_of((str,), "an expression")]
 NumberOrExpression = Annotated[Any, _one_of((int, float, str), "a number or an expression")]
 AxisValues = Annotated[Any, BeforeValidator(_axis_values)]
-EnvironmentName = Annotated[str, _matching(r"[A-Za-z_][A-Za-z0-9_]*", "a variable's name")]
+EnvironmentName = Annotated[
+    str, AfterValidator(_variable_name), _matching(r"[A-Za-z_][A-Za-z0-9_]*", "a variable's name")
+]
 EnvironmentValue = Annotated[str, BeforeValidator(_environment_value)]
 TableValue = Annotated[Any, BeforeValidator(_value)]
 Argument = Annotated[Any, BeforeValidator(_scalar)]
@@ -117,7 +135,7 @@ class SkipRule(_Model):
 class QueryModel(_Model):
     """``{ask, pass, arguments, when}``: a call that answers ``available("NAME")``."""
 
-    ask: SuiteName
+    ask: FunctionName
     when: Condition | None = None
     names: list[Name] = Field(default=[], alias="pass")
     arguments: dict[Name, Argument] = {}
@@ -189,6 +207,7 @@ class Matrix(_Model):
 
     name: TestName | None = None
     description: Text = ""
+    made_for: dict[Name, Text] = {}
     default: bool = Field(default=True, strict=True)
     suite: SuiteName | None = None
     variants: dict[Name, VariantModel] = {}

@@ -34,6 +34,9 @@ _OTHER_NUMBER = re.compile(
     r"[-+]?(0[bB][01_]+|0[oO]?[0-7_]+|0[xX][0-9a-fA-F_]+|[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?"
     r"|\.[0-9][0-9_]*([eE][-+]?[0-9]+)?|[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?)|[-+]?\.(?i:inf|nan)"
 )
+#: A character as it is written, in double quotes and otherwise.
+_ESCAPED = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)|.", re.DOTALL)
+_PLAIN = re.compile(r".", re.DOTALL)
 _DATE = re.compile(r"\d{4}-\d\d?-\d\d?([Tt \t].*)?")
 
 
@@ -71,21 +74,24 @@ class Source:
                     value = value[step]
                 case _:  # a step that a short form leaves out
                     break
-        if not isinstance(value, str):
-            return Location(self.file, mark.line, mark.column)
         at = mark.index
-        # Quotes, block headers, folding and escapes only ever add characters to the file, so each
-        # character of the value is the next equal one in the text.
-        if self.text[at : at + 1] in ("|", ">"):
+        first = self.text[at : at + 1]
+        if not isinstance(value, str) or first == "*":  # an alias stands for a text elsewhere
+            return Location(self.file, mark.line, mark.column)
+        # Quotes, block headers and folding only ever add characters to the file, so each character of the
+        # value is the next equal one in the text, or the next escape that stands for it.
+        if first in ("|", ">"):
             at = self.text.find("\n", at)
+        written = (_ESCAPED if first == '"' else _PLAIN).finditer(self.text, at)
         found = at
         for character in value[: offset + 1]:
             if character.isspace():
                 continue
-            found = self.text.find(character, at)
-            if found < 0:
+            while (one := next(written, None)) is not None and _meant(one[0]) != character:
+                pass
+            if one is None:
                 return Location(self.file, mark.line, mark.column)
-            at = found + 1
+            found = one.start()
         line_start = self.text.rfind("\n", 0, found) + 1
         line = mark.line + self.text.count("\n", mark.index, found)
         return Location(self.file, line, found - line_start + 1)
@@ -118,7 +124,7 @@ def read(path: Path) -> Source:
             Location(file), f"is larger than {MAX_BYTES // 1024} KiB", "split it into several matrices"
         )
     try:
-        text = content.decode("utf-8-sig")
+        text = content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise _fatal(Location(file, line, 1), f"is not UTF-8 text (byte {error.start})") from error
@@ -140,6 +146,13 @@ def parse(text: str, file: str) -> Source:
     except yaml.YAMLError as error:
         raise _fatal(Location(file), f"is not YAML: {error}") from error
     return source
+
+
+def _meant(written: str) -> str:
+    """What a written character stands for; nothing where that is a blank."""
+    if len(written) > 2:
+        return chr(int(written[2:], 16))
+    return written[-1] if len(written) == 1 or written[1] in '"\\/' else ""
 
 
 def _yaml_hint(text: str, number: int) -> str:
@@ -263,9 +276,10 @@ class _Builder:
 
     def scalar(self, event: Any) -> Any:
         text = str(event.value)
+        if not all(character.isprintable() or character in "\n\t" for character in text):
+            self.problem(event, f"has a character that cannot be printed: {text!r}", "take it out")
+            return text
         if not event.implicit[0]:
-            if not all(character.isprintable() or character in "\n\t" for character in text):
-                self.problem(event, f"has a character that cannot be printed: {text!r}")
             return text
         if text in _NULLS:
             return None

@@ -127,6 +127,8 @@ def _around(kind: FactKind, compared: list[Any]) -> Iterator[Any]:
             for value in compared:
                 if isinstance(value, (int, float)) and not isinstance(value, bool):
                     yield from (number for number in (value - 1, value, value + 1) if number >= 0)
+        case FactKind.DEVICE:
+            yield from ("cpu", "cuda")
         case FactKind.TEXT:
             yield "(any other)"
             yield from (value for value in compared if isinstance(value, str))

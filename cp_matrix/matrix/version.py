@@ -32,5 +32,12 @@ class Version:
         phase = _PHASES[match["phase"]] if match["phase"] else 0
         return cls((tuple(release), phase, int(match["number"] or 0)), text.strip())
 
+    def begins_with(self, other: Version) -> bool:
+        """Whether this has the numbers that the text of ``other`` has: ``2.20.1`` those of ``2.20``."""
+        match = _VERSION.fullmatch(other.text)
+        count = match["release"].count(".") + 1 if match is not None else len(other.key[0])
+        padded = [(*one.key[0], *[0] * count)[:count] for one in (self, other)]
+        return padded[0] == padded[1]
+
     def __str__(self) -> str:
         return self.text

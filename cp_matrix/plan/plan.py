@@ -10,18 +10,20 @@ import difflib
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, overload
 
 from cp_matrix.errors import MatrixError, UsageError
-from cp_matrix.matrix.case import Case, case_hash
+from cp_matrix.matrix.case import Case, Scalar, case_hash
 from cp_matrix.matrix.decide import Decisions, Skip, decide
 from cp_matrix.matrix.expand import grids, positions
 from cp_matrix.matrix.explain import explain
 from cp_matrix.matrix.facts import read_facts
 from cp_matrix.matrix.loaded import PLAIN, LoadedMatrix, Variant
-from cp_matrix.matrix.query import Answers
+from cp_matrix.matrix.query import QUERY_FAILED, Answers
+
+Axes = Mapping[str, Mapping[str, tuple[Scalar, ...]]]
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class Plan:
     """All selected cases of a run, in the order of the matrix files. Ids are unique."""
 
     cases: Sequence[PlannedCase]
+    #: By test and axis, every value that the matrix declares in its order, whatever was selected.
+    axes: Axes = field(default_factory=dict)
 
     @cached_property
     def runnable(self) -> tuple[Case, ...]:
@@ -54,6 +58,11 @@ class Plan:
         return sum(skip.unknown for skip in self.skips if skip is not None)
 
     @cached_property
+    def undecided(self) -> Counter[str]:
+        """Of `reasons`, those that are questions which got no answer."""
+        return Counter(skip.reason for skip in self.skips if skip is not None and skip.rule == QUERY_FAILED)
+
+    @cached_property
     def ids(self) -> Sequence[str]:
         """Every case's id, in order; cheaper than asking each case of a large plan."""
         if isinstance(self.cases, LazyCases):
@@ -62,7 +71,7 @@ class Plan:
 
     def keep(self, indices: Iterable[int]) -> Plan:
         """The plan of the cases at these indices only, in the order given."""
-        return Plan(tuple(self.cases[index] for index in indices))
+        return replace(self, cases=tuple(self.cases[index] for index in indices))
 
     @cached_property
     def skips(self) -> Sequence[Skip | None]:
@@ -125,7 +134,7 @@ class DecidedCases(LazyCases):
     def make(self, index: int) -> Case:
         for decided, included in zip(self.decisions, self.included, strict=True):
             if index < len(included):
-                return decided.grid.case(included[index])
+                return decided.case(included[index])
             index -= len(included)
         raise IndexError(index)
 
@@ -166,17 +175,21 @@ def make_plan(
     for decided in decisions:
         _refuse_equal_ids(decided)
     _refuse_equal_hashes(decisions)
-    return Plan(DecidedCases(decisions))
+    axes = {
+        test.name: {axis.name: axis.full for axis in test.axes}
+        for matrix in matrices
+        for test in matrix.tests
+    }
+    return Plan(DecidedCases(decisions), axes)
 
 
 def settle(plan: Plan, matrices: Sequence[LoadedMatrix], facts: Mapping[str, Any], answers: Answers) -> Plan:
     """The plan with each unknown case decided by ``answers``; for a part of a plan made without any."""
-    return Plan(
-        tuple(
-            _settled(one, matrices, facts, answers) if one.skip is not None and one.skip.unknown else one
-            for one in plan.cases
-        )
+    settled = tuple(
+        _settled(one, matrices, facts, answers) if one.skip is not None and one.skip.unknown else one
+        for one in plan.cases
     )
+    return replace(plan, cases=settled)
 
 
 def _settled(

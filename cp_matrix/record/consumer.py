@@ -9,8 +9,9 @@ from cp_matrix.record.events import Event
 class Consumer(Protocol):
     """One of those who are told, in one order, the journal first: a verdict is on disk before it is known.
 
-    A journal that cannot write raises, because a run without one cannot be read back. Every other consumer
-    keeps what went wrong in ``problems``, to be told when the run is over, and goes on.
+    A journal that cannot write holds back what it is told and has the run ended, because a run without one
+    cannot be read back. Every other consumer keeps what went wrong in ``problems``, to be told when the run
+    is over, and goes on.
     """
 
     problems: Sequence[str] = ()

@@ -65,6 +65,8 @@ class AttemptFinished(_Event, frozen=True, kw_only=True, tag="attempt_finished")
 
     attempt: Attempt
     will_retry: bool = False
+    #: The case has failed before, and was run again alone; its verdict stays.
+    confirms: bool = False
 
 
 class CaseFinished(_Event, frozen=True, kw_only=True, tag="case_finished"):
@@ -82,7 +84,10 @@ class WorldEnded(_Event, frozen=True, kw_only=True, tag="world_ended"):
 
 
 class Notice(_Event, frozen=True, kw_only=True, tag="notice"):
-    """One clear line for the person who watches, for example a fall-back to a cold start."""
+    """One clear line for the person who watches, for example a fall-back to a cold start.
+
+    What begins with ``warning: `` is shown as one.
+    """
 
     message: str
 
@@ -95,8 +100,14 @@ class RunFinished(_Event, frozen=True, kw_only=True, tag="run_finished"):
     seconds: float
     #: Empty, or why the run ended early ("interrupted", "--maxfail 1 reached", ...).
     reason: str = ""
+    #: Why the exit code is what it is, where the counts do not make that evident.
+    because: str = ""
     #: Processes of the run that do not die.
     left: tuple[str, ...] = ()
+    #: Empty, or in what way the cases were not those asked for; nothing has run then.
+    guard: str = ""
+    #: Empty, or which questions failed, where that is not allowed.
+    undecided: str = ""
 
 
 Event = Union[

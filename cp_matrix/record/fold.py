@@ -24,6 +24,8 @@ class LiveWorld:
     ready: float | None = None
     case: str | None = None
     case_started: float | None = None
+    #: Whether the case has failed already, and is run again alone.
+    confirms: bool = False
     cases_done: int = 0
 
 
@@ -40,6 +42,8 @@ class RunRecord(Consumer):
     attempts: dict[str, list[Attempt]] = field(default_factory=dict)
     worlds: dict[str, LiveWorld] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
+    #: For each world, the attempts in it that left something behind that was not put right, in their order.
+    left: dict[str, list[Attempt]] = field(default_factory=dict)
     #: What each world was started with, in the order of their starts, also of those that are gone.
     specs: dict[str, WorldSpec] = field(default_factory=dict)
 
@@ -56,9 +60,13 @@ class RunRecord(Consumer):
             case events.CaseStarted():
                 if (world := self.worlds.get(event.world)) is not None:
                     world.case, world.case_started = event.case, event.time
+                    world.confirms = event.case in self.results
             case events.AttemptFinished():
-                self.attempts.setdefault(event.attempt.case, []).append(event.attempt)
-                if (done := self.worlds.get(event.attempt.world)) is not None:
+                attempt = event.attempt
+                self.attempts.setdefault(attempt.case, []).append(attempt)
+                if any(not leak.put_right for rank in attempt.ranks for leak in rank.leaks):
+                    self.left.setdefault(attempt.world, []).append(attempt)
+                if (done := self.worlds.get(attempt.world)) is not None:
                     done.case, done.case_started = None, None
                     done.cases_done += 1
             case events.CaseFinished():

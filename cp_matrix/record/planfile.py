@@ -1,7 +1,7 @@
 """``plan.json``: a whole plan, from which reports can be made without the matrix files.
 
-Cases are stored by columns, in blocks of neighbours that share test, axes and environment. What repeats (axis
-values, table fields, reasons) is written once and named by its index.
+Cases are stored by columns, in blocks of neighbours that share test and axes. What repeats (axis values,
+table fields, environments, reasons) is written once and named by its index.
 """
 
 from bisect import bisect_right
@@ -15,10 +15,10 @@ import msgspec
 
 from cp_matrix.errors import RunFolderError
 from cp_matrix.mailbox import write_atomically
-from cp_matrix.matrix.case import Case, Scalar, Value, id_suffix
+from cp_matrix.matrix.case import Case, Environment, Scalar, Value, id_suffix
 from cp_matrix.matrix.decide import Decisions, Skip
 from cp_matrix.matrix.expand import typed
-from cp_matrix.plan.plan import DecidedCases, LazyCases, Plan, PlannedCase
+from cp_matrix.plan.plan import Axes, DecidedCases, LazyCases, Plan, PlannedCase
 
 FORMAT = 1
 
@@ -32,7 +32,6 @@ class Block(msgspec.Struct):
     matrix: str
     test: str
     suite: str
-    environment: tuple[tuple[str, str], ...]
     axes: dict[str, list[Scalar]]
     #: For each axis, the index of each case's value.
     codes: list[list[int]]
@@ -41,6 +40,8 @@ class Block(msgspec.Struct):
     timeouts: list[float]
     #: Index into the file's skips, -1 where the case can run.
     skips: list[int]
+    #: Index into the file's environments.
+    environments: list[int]
     #: 1, or the how-manieth time these cases are run.
     repetition: int = 1
     variant: str = ""
@@ -50,7 +51,10 @@ class PlanFile(msgspec.Struct):
     format: int
     skips: list[tuple[str, str]]
     fields: list[Fields]
+    environments: list[Environment]
     blocks: list[Block]
+    #: See `cp_matrix.plan.plan.Plan.axes`.
+    axes: dict[str, dict[str, tuple[Scalar, ...]]] = {}
 
 
 def dump(plan: Plan, path: Path) -> None:
@@ -65,7 +69,7 @@ def dump(plan: Plan, path: Path) -> None:
     else:
         for _, neighbours in groupby(plan.cases, _shared):
             writer.cases(list(neighbours))
-    write_atomically(path, writer.content())
+    write_atomically(path, writer.content(plan.axes))
 
 
 def load_plan(path: Path) -> Plan:
@@ -76,7 +80,7 @@ def load_plan(path: Path) -> Plan:
             hint = "use the version of cp-matrix that made it"
             message = f"is a plan of format {stored.format}, not {FORMAT}"
             raise RunFolderError(message, where=str(path), hint=hint)
-        return Plan(StoredCases(stored))
+        return Plan(StoredCases(stored), stored.axes)
     except OSError as error:
         raise RunFolderError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
     except (msgspec.DecodeError, ValueError, IndexError) as error:
@@ -86,7 +90,7 @@ def load_plan(path: Path) -> Plan:
 def _shared(planned: PlannedCase) -> tuple[Any, ...]:
     case = planned.case
     return (
-        *(case.matrix, case.test, case.suite, case.environment),
+        *(case.matrix, case.test, case.suite),
         *(tuple(case.axes), case.repetition, case.variant),
     )
 
@@ -95,13 +99,17 @@ class _Writer:
     def __init__(self) -> None:
         self.skips: dict[Skip, int] = {}
         self.fields: dict[bytes, int] = {}
+        self.environments: dict[Environment, int] = {}
         self.blocks: list[Block] = []
         self.encoder = msgspec.json.Encoder()
 
-    def content(self) -> bytes:
+    def content(self, axes: Axes) -> bytes:
         fields = [msgspec.json.decode(own, type=Fields) for own in self.fields]
         skips = [(skip.rule, skip.reason) for skip in self.skips]
-        return self.encoder.encode(PlanFile(FORMAT, skips, fields, self.blocks))
+        declared = {test: dict(values) for test, values in axes.items()}
+        return self.encoder.encode(
+            PlanFile(FORMAT, skips, fields, list(self.environments), self.blocks, declared)
+        )
 
     def skip_codes(self, skips: Iterable[Skip | None]) -> list[int]:
         # Few distinct objects stand for all cases, so most are found by identity.
@@ -113,6 +121,9 @@ class _Writer:
                 code = known[id(skip)] = self.skips.setdefault(skip, len(self.skips))
             codes.append(-1 if code is None else code)
         return codes
+
+    def environment_codes(self, environments: Iterable[Environment]) -> list[int]:
+        return [self.environments.setdefault(one, len(self.environments)) for one in environments]
 
     def field_code(self, fields: dict[str, Value]) -> int:
         return self.fields.setdefault(self.encoder.encode(fields), len(self.fields))
@@ -143,14 +154,15 @@ class _Writer:
         field_codes = [field_code(*key) for key in keys]
         world_sizes, timeouts = grid.each("world_size", included), grid.each("timeout", included)
         axes = {axis.name: list(values) for axis, values in zip(test.axes, grid.values, strict=True)}
-        shared = (grid.matrix, test.name, test.suite, grid.environment)
-        skip_codes, variant = self.skip_codes(skips), grid.variant.name
+        at = decided.environment_at
+        environments = self.environment_codes(at[position] for position in included)
+        numbers = (field_codes, world_sizes, timeouts, self.skip_codes(skips), environments)
         self.blocks.append(
-            Block(*shared, axes, codes, field_codes, world_sizes, timeouts, skip_codes, variant=variant)
+            Block(grid.matrix, test.name, test.suite, axes, codes, *numbers, variant=grid.variant.name)
         )
 
     def cases(self, planned: Sequence[PlannedCase]) -> None:
-        """A block of cases that share test, axes and environment."""
+        """A block of cases that share test and axes."""
         cases = [one.case for one in planned]
         first = cases[0]
         axes: dict[str, list[Scalar]] = {}
@@ -164,7 +176,6 @@ class _Writer:
                 first.matrix,
                 first.test,
                 first.suite,
-                first.environment,
                 axes,
                 codes,
                 [
@@ -174,6 +185,7 @@ class _Writer:
                 [case.world_size for case in cases],
                 [case.timeout for case in cases],
                 self.skip_codes(one.skip for one in planned),
+                self.environment_codes(case.environment for case in cases),
                 first.repetition,
                 first.variant,
             )
@@ -184,6 +196,7 @@ class StoredCases(LazyCases):
     def __init__(self, stored: PlanFile) -> None:
         """Raises ValueError or IndexError where the file's parts do not fit together."""
         self._blocks = stored.blocks
+        self._environments = stored.environments
         self._starts: list[int] = []
         reasons: list[Skip | None] = [Skip(rule, reason) for rule, reason in stored.skips]
         self._fields: list[dict[str, Value]] = [
@@ -193,7 +206,7 @@ class StoredCases(LazyCases):
         skips: list[Skip | None] = []
         for block in stored.blocks:
             self._starts.append(len(skips))
-            _check(block, len(reasons), len(self._fields))
+            _check(block, len(reasons), len(self._fields), len(stored.environments))
             skips += map([*reasons, None].__getitem__, block.skips)
         super().__init__(skips)
 
@@ -213,7 +226,7 @@ class StoredCases(LazyCases):
             params,
             block.world_sizes[at],
             block.timeouts[at],
-            block.environment,
+            self._environments[block.environments[at]],
             block.repetition,
             block.variant,
         )
@@ -233,17 +246,23 @@ def _ids(block: Block) -> Iterator[str]:
         yield f"{block.test}[{'-'.join(parts)}{end}"
 
 
-def _check(block: Block, skips: int, fields: int) -> None:
+def _check(block: Block, skips: int, fields: int, environments: int) -> None:
     columns: list[Sequence[float]] = [
         *block.codes,
         block.fields,
         block.world_sizes,
         block.timeouts,
         block.skips,
+        block.environments,
     ]
     if len({len(column) for column in columns}) != 1 or len(block.codes) != len(block.axes):
         raise ValueError(f"the columns of the test {block.test!r} differ in length")
     limits = [(codes, 0, len(values)) for codes, values in zip(block.codes, block.axes.values(), strict=True)]
-    for codes, low, high in (*limits, (block.fields, 0, fields), (block.skips, -1, skips)):
+    for codes, low, high in (
+        *limits,
+        (block.fields, 0, fields),
+        (block.skips, -1, skips),
+        (block.environments, 0, environments),
+    ):
         if codes and not (low <= min(codes) and max(codes) < high):
             raise IndexError(f"the test {block.test!r} names what is not in the file")

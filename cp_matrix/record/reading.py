@@ -56,9 +56,13 @@ def recorded_environment(folder: Path) -> Mapping[str, Any]:
 
 
 def environment_as_text(folder: Path) -> dict[str, str]:
-    """``environment.json`` as flat text, ``versions.torch`` style; empty where there is none."""
+    """``environment.json`` as flat text, ``versions.torch`` style; without the hashes of suites' code.
+
+    Empty where there is none.
+    """
     try:
-        return dict(_flat("", recorded_environment(folder)))
+        known = recorded_environment(folder)
+        return dict(_flat("", {name: value for name, value in known.items() if name != "code"}))
     except RunFolderError as error:
         return {"environment": f"environment.json {error.message}"}
 

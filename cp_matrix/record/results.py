@@ -47,11 +47,33 @@ class TensorError(msgspec.Struct, frozen=True):
 
 
 class RankError(msgspec.Struct, frozen=True):
-    """The exception that ended a case on one rank."""
+    """The exception that ended a case on one rank.
+
+    ``type`` and ``message`` are those of its innermost cause, with which ``traceback`` begins.
+    """
 
     type: str
     message: str
     traceback: str
+    #: What came of that cause, from the inside out, and what was noted of it, one line each.
+    chain: tuple[str, ...] = ()
+
+
+#: The kind of leak that an exception is which no verdict sees, see ``worker/asides.py``.
+ASIDES = "exceptions in threads, tasks and destructors"
+
+
+class Leak(msgspec.Struct, frozen=True):
+    """One thing that a case left behind on one rank, or that went wrong beside it."""
+
+    #: What kind of thing it is, see ``worker/leaks.py``.
+    kind: str
+    #: One line.
+    text: str
+    #: Whether the next case found it in order again.
+    put_right: bool = False
+    #: The earlier case that it stems from; empty where that is the one that it is recorded with.
+    origin: str = ""
 
 
 class LogSpan(msgspec.Struct, frozen=True):
@@ -78,22 +100,24 @@ class RankResult(msgspec.Struct, frozen=True):
     values: dict[str, float | str] = {}
     phases: dict[str, float] = {}
     peak_memory: int | None = None
-    leaks: tuple[str, ...] = ()
+    leaks: tuple[Leak, ...] = ()
     #: Empty, or why this world cannot take another case (for example: process group destroyed).
     unhealthy: str = ""
     log: LogSpan | None = None
-    #: For each of ``leaks``, what kind of thing it is.
-    leak_kinds: tuple[str, ...] = ()
     #: When the case ended on this rank: ``time.monotonic``, which all processes of a machine share.
     ended: float = 0.0
     #: Whether the case's function came to its end: what failed then is a comparison.
     returned: bool = False
     #: Ranks whose processes were gone already when this one failed: its failure is their loss's consequence.
     peers_gone: tuple[int, ...] = ()
+    #: Why the case says that it cannot be run here; None where it was run.
+    skip: str | None = None
+    #: Whether this rank's device failed, after which the process can do nothing more on it.
+    device_failed: bool = False
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """One try at a case in one world. ``outcome`` is passed, failed, crashed or timeout."""
+    """One try at a case in one world. ``outcome`` is passed, failed, crashed, timeout or skipped."""
 
     case: str
     number: int
@@ -108,12 +132,20 @@ class Attempt(msgspec.Struct, frozen=True):
     ranks: tuple[RankResult, ...] = ()
     #: Python stacks of ranks that were still inside the case when the world was ended, by rank.
     stacks: dict[int, str] = {}
+    #: The operations on process groups that ranks which were still inside had entered and not ended, by rank.
+    operations: dict[int, tuple[str, ...]] = {}
     #: What the interpreter still wrote of ranks that died of a signal (stacks), by rank.
     fatal_reports: dict[int, str] = {}
+    #: The last lines that lost ranks wrote in this case, by rank.
+    last_words: dict[int, tuple[str, ...]] = {}
     #: How lost ranks ended, by rank: "SIGKILL", "exit code 3", ...
     exits: dict[int, str] = {}
     #: Rank logs, relative to the run folder, by rank.
     logs: dict[int, str] = {}
+    #: Whether a rank's device failed.
+    device_failed: bool = False
+    #: Whether kernels were launched synchronously, so that an error has the frame of its launch.
+    synchronous: bool = False
     #: How many cases the same world had run before this one; the events say which.
     position: int = 0
 

@@ -2,22 +2,29 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from cp_matrix.record.fold import RunRecord
-from cp_matrix.record.rerun import Rerun, bisect_command
-from cp_matrix.record.results import Attempt, CaseResult, RankResult, Verdict
-from cp_matrix.report.details import nearest
-from cp_matrix.report.first_failure import culprit, deciding, found_later, passes_alone
-from cp_matrix.report.phrases import STYLES, word
-from cp_matrix.report.printable import first_line, printable
+import msgspec
 
-#: Makes the command line that runs one case alone, from its id or hash.
-Command = Callable[[str], Sequence[str]]
+from cp_matrix.record.fold import RunRecord
+from cp_matrix.record.rerun import Rerun
+from cp_matrix.record.results import ASIDES, Attempt, CaseResult, Leak, RankResult, Verdict
+from cp_matrix.record.worlds import took_in_turn
+from cp_matrix.report.alone import commands, found_later
+from cp_matrix.report.details import nearest
+from cp_matrix.report.first_failure import culprit, deciding, inherited, made_synchronous
+from cp_matrix.report.in_common import Common, Rate, in_common, repeated
+from cp_matrix.report.phrases import STYLES, word
+from cp_matrix.report.printable import first_line, printable, printable_lines
+from cp_matrix.report.undecided import headline
+
 _RERUN = Rerun()
+RAISED_BESIDE = "raised where no verdict sees it, in"
+NOT_PUT_RIGHT = "left behind and NOT put right, by"
+PUT_RIGHT = "left behind and put right, by"
 
 
 @dataclass(frozen=True)
@@ -29,8 +36,9 @@ class Concluded:
         attempt: the one that explains the result, if any was made.
         first: the record of the rank that failed first, where its error explains the attempt.
         later: what was found out after that attempt, on one line or empty.
-        again: the command line that runs the case alone.
-        why: the command line that finds out which earlier case is to blame; empty where none is.
+        inherited: what earlier cases had left in its world, one line each.
+        again: the command line that shows the failure again.
+        why: the command line that finds out what it depends on; empty where it fails alone every time.
     """
 
     result: CaseResult
@@ -40,6 +48,12 @@ class Concluded:
     later: str
     again: str
     why: str
+    inherited: tuple[str, ...] = ()
+
+    @property
+    def synchronous(self) -> Attempt | None:
+        """The attempt that shows in which launch a device failed, if one was made and does."""
+        return made_synchronous(self.attempts)
 
     @property
     def bad_attempts(self) -> tuple[Attempt, ...]:
@@ -56,11 +70,16 @@ class Closing:
         not_run: results of cases that were not run.
         without_verdict: ids of cases that have none: the run was killed, or goes on.
         slowest: results of cases that ran, the slowest first.
-        flaky: cases that passed only when tried again.
+        flaky: cases that passed only when tried again, also where that counts as a failure.
+        skipped: cases that said as they ran that they cannot be run here, by their reason.
         leaks: what cases left behind, by case.
         failures: cases that failed, crashed or timed out, in the order they ended.
         closest: for each (test[@variant], tensor) the case that passed closest to its tolerance, and the
             largest error there as a share of it; the closest first.
+        in_common: what failures of one test share.
+        repeated: how cases that were run several times did.
+        replay: the command line that runs each world's cases again in their order, where worlds took them
+            from a common queue, so that another run need not have this order; else empty.
     """
 
     record: RunRecord
@@ -69,9 +88,13 @@ class Closing:
     without_verdict: tuple[str, ...]
     slowest: tuple[CaseResult, ...]
     flaky: tuple[Concluded, ...]
-    leaks: Mapping[str, tuple[str, ...]]
+    skipped: Counter[str]
+    leaks: Mapping[str, tuple[Leak, ...]]
     failures: tuple[Concluded, ...]
     closest: Mapping[tuple[str, str], tuple[str, float]]
+    in_common: tuple[Common, ...]
+    repeated: tuple[Rate, ...]
+    replay: str
 
     @cached_property
     def counts(self) -> Counter[Verdict | None]:
@@ -82,11 +105,11 @@ class Closing:
     def not_run_reasons(self) -> Counter[str]:
         return Counter(first_line(result.reason) or "no reason was given" for result in self.not_run)
 
-    @property
-    def leaks_are_kept(self) -> bool:
-        """Whether what cases left behind met the next ones."""
-        started = self.record.started
-        return started is not None and started.isolation == "off"
+    @cached_property
+    def below_reasons(self) -> Mapping[str, tuple[str, ...]]:
+        """What is known besides the first line of a reason for ``not run``: frames, mostly."""
+        lines = ((first_line(result.reason), printable_lines(result.reason)[1:]) for result in self.not_run)
+        return {reason: tuple(below) for reason, below in lines if below}
 
     @property
     def line(self) -> str:
@@ -94,18 +117,35 @@ class Closing:
 
             40 passed, 0 failed, 0 crashed, 0 timeout, 120 skipped, 0 not run in 12.3 s
 
-        followed, where they apply, by ``; 2 flaky`` and by ``; `` and why the run ended early. What has no
-        verdict was not run.
+        followed, where they apply, by ``; 3 of the skipped at run time``, by ``; 2 flaky``, by ``; 2 cases
+        are not decided: a question failed``, by ``; `` and why the run ended early, and by ``; exit 1 because
+        …`` where that is not evident. What has no verdict was not run.
         """
         counts, finished = settled(self.counts), self.record.finished
         line = ", ".join(f"{counts[verdict]} {word(verdict)}" for verdict in STYLES)
         if finished is not None:
             line += f" in {finished.seconds:.1f} s"
+        if self.skipped:
+            line += f"; {self.skipped.total()} of the skipped at run time"
         if self.flaky:
             line += f"; {len(self.flaky)} flaky"
+        if undecided := headline(self.record.plan):
+            line += f"; {undecided}"
         if finished is not None and finished.reason:
             line += f"; {first_line(finished.reason)}"
+        if finished is not None and finished.because:
+            line += f"; exit {finished.exit_code} because {first_line(finished.because)}"
         return line
+
+
+def left_behind(closing: Closing) -> dict[str, list[tuple[str, Leak]]]:
+    """What was left behind, with the case: under what is to be said of it, the worst first."""
+    found: dict[str, list[tuple[str, Leak]]] = {RAISED_BESIDE: [], NOT_PUT_RIGHT: [], PUT_RIGHT: []}
+    for case, leaks in closing.leaks.items():
+        for leak in leaks:
+            title = PUT_RIGHT if leak.put_right else NOT_PUT_RIGHT
+            found[RAISED_BESIDE if leak.kind == ASIDES else title].append((case, leak))
+    return {title: leaks for title, leaks in found.items() if leaks}
 
 
 def settled(counts: Counter[Verdict | None]) -> Counter[Verdict]:
@@ -116,28 +156,35 @@ def settled(counts: Counter[Verdict | None]) -> Counter[Verdict]:
 
 
 def concluded(
-    result: CaseResult, attempts: Sequence[Attempt], command: Command = _RERUN, folder: Path | None = None
+    result: CaseResult,
+    attempts: Sequence[Attempt],
+    rerun: Rerun = _RERUN,
+    folder: Path | None = None,
+    record: RunRecord | None = None,
+    rate: float = 1.0,
 ) -> Concluded:
-    """What is told of one case; see `close` for ``command`` and ``folder``."""
+    """What is told of one case; see `close` for ``rerun`` and ``folder``, `commands` for ``rate``."""
     attempt = deciding(result, attempts)
     # An id that cannot be shown as it is cannot be typed either.
     name = result.case if printable(result.case) == result.case else result.hash
+    known = commands(name, attempts, attempt, rerun, folder, rate)
     return Concluded(
         result,
         tuple(attempts),
         attempt,
         None if attempt is None else culprit(attempt),
-        "" if attempt is None else found_later(result, attempt),
-        shlex.join(command(name)),
-        bisect_command(name, folder) if passes_alone(result, attempts) else "",
+        found_later(result, attempts, attempt),
+        known.again,
+        known.why,
+        () if record is None else inherited(record, attempt),
     )
 
 
-def close(record: RunRecord, command: Command = _RERUN, folder: Path | None = None) -> Closing:
+def close(record: RunRecord, rerun: Rerun = _RERUN, folder: Path | None = None) -> Closing:
     """Put together what is known of a run.
 
     Args:
-        command: makes the command line for a case; as if the default matrices had been run without it.
+        rerun: makes command lines for cases; as if the default matrices had been run without it.
         folder: the run folder as commands should name it.
     """
     results = record.results
@@ -146,16 +193,16 @@ def close(record: RunRecord, command: Command = _RERUN, folder: Path | None = No
         counts = by_test.setdefault((planned.case.matrix, planned.case.group), Counter())
         result = results.get(planned.case.id)
         counts[Verdict.SKIPPED if planned.skip is not None else result.verdict if result else None] += 1
-    leaks = {
-        case: dict.fromkeys(
-            leak for attempt in record.attempts_of(case) for rank in attempt.ranks for leak in rank.leaks
-        )
-        for case in dict.fromkeys([*record.attempts, *results])
-    }
-    ran = [result for result in results.values() if result.verdict is not Verdict.NOT_RUN]
+    ran = [one for one in results.values() if one.verdict not in (Verdict.NOT_RUN, Verdict.SKIPPED)]
+
+    rates = repeated(record)
+    of_case = {case: rate.bad / rate.runs for rate in rates if rate.bad for case in rate.repetitions}
 
     def told(chosen: Iterable[CaseResult]) -> tuple[Concluded, ...]:
-        return tuple(concluded(one, record.attempts_of(one.case), command, folder) for one in chosen)
+        return tuple(
+            concluded(one, record.attempts_of(one.case), rerun, folder, record, of_case.get(one.case, 1.0))
+            for one in chosen
+        )
 
     return Closing(
         record=record,
@@ -164,10 +211,28 @@ def close(record: RunRecord, command: Command = _RERUN, folder: Path | None = No
         without_verdict=tuple(case.id for case in record.plan.runnable if case.id not in results),
         slowest=tuple(sorted((one for one in ran if one.seconds > 0), key=lambda one: -one.seconds)),
         flaky=told(result for result in ran if result.flaky),
-        leaks={case: tuple(found) for case, found in leaks.items() if found},
+        skipped=Counter(first_line(one.reason) for one in results.values() if one.verdict is Verdict.SKIPPED),
+        leaks=_leaks(record),
         failures=told(result for result in ran if result.verdict.is_bad),
         closest=_closest(record),
+        in_common=in_common(record),
+        repeated=rates,
+        replay=shlex.join(rerun.replay_all(folder)) if folder is not None and took_in_turn(record) else "",
     )
+
+
+def _leaks(record: RunRecord) -> dict[str, tuple[Leak, ...]]:
+    """What was left behind, by the case that it stems from; a world that this spoiled is no better off."""
+    found: dict[str, dict[Leak, None]] = {}
+    for case in dict.fromkeys([*record.attempts, *record.results]):
+        for rank in (rank for attempt in record.attempts_of(case) for rank in attempt.ranks):
+            for leak in rank.leaks:
+                own = msgspec.structs.replace(leak, origin="")
+                found.setdefault(leak.origin or case, {})[own] = None
+            if rank.unhealthy:
+                text = f"{rank.unhealthy}; its world was replaced"
+                found.setdefault(case, {})[Leak("world", text)] = None
+    return {case: tuple(leaks) for case, leaks in found.items()}
 
 
 def _closest(record: RunRecord) -> dict[tuple[str, str], tuple[str, float]]:

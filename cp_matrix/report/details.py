@@ -3,31 +3,48 @@
 The order is the order in which people need it: the failing rank first, then who was stuck where.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from cp_matrix.record.results import Attempt, RankResult, TensorError
-from cp_matrix.report.first_failure import culprit, untold_exits
-from cp_matrix.report.phrases import headline
+from cp_matrix.report.first_failure import consequence, culprit, untold_exits
+from cp_matrix.report.frames import by_thread
+from cp_matrix.report.phrases import error_line, headline
 from cp_matrix.report.text import cap, one_line
 
 LINE_LIMIT = 1000
 
 
-def details(attempt: Attempt, folder: Path, limit: int) -> str:
-    """Everything known of a failed attempt as clean text of at most ``limit`` bytes."""
+def details(attempt: Attempt, folder: Path, limit: int, met: Sequence[str] = ()) -> str:
+    """Everything known of a failed attempt as clean text of at most ``limit`` bytes.
+
+    Args:
+        met: what earlier cases had left in its world.
+    """
     first = culprit(attempt)
     told = attempt.reason if first is None or first.error is None else first.error.traceback
     sections = [cap(told or headline(attempt), limit // 2)]
     others = [record for record in attempt.ranks if record is not first and record.error is not None]
-    share = limit // 4 // max(1, len(attempt.stacks) + len(attempt.fatal_reports) + len(others))
+    if first is not None and first.error is not None and first.error.chain:
+        sections.append("\n".join((f"{error_line(first.error)}", *first.error.chain)))
+    share = (
+        limit
+        // 4
+        // max(1, len(attempt.stacks) + len(attempt.fatal_reports) + len(attempt.last_words) + len(others))
+    )
+    for rank, lines in sorted(attempt.last_words.items()):
+        sections.append(f"the last lines of rank {rank}:\n{cap(chr(10).join(lines), share)}")
     for rank, words in sorted(attempt.fatal_reports.items()):
         sections.append(f"rank {rank} died here:\n{cap(words, share)}")
+    if attempt.operations:
+        held = [f"rank {rank} in {one}" for rank, told in sorted(attempt.operations.items()) for one in told]
+        sections.append(cap("\n".join(held), limit // 8))
     for rank, stack in sorted(attempt.stacks.items()):
-        sections.append(f"rank {rank} was still inside the case; its stack:\n{cap(stack, share)}")
+        sections.append(f"rank {rank} was still inside the case; its stack:\n{cap(by_thread(stack), share)}")
     for record in others:
         if record.error is not None:
-            sections.append(f"rank {record.rank} failed as well:\n{cap(record.error.traceback, share)}")
+            how = consequence(record) or " as well"
+            sections.append(f"rank {record.rank} failed{how}:\n{cap(record.error.traceback, share)}")
     if exits := untold_exits(attempt):
         sections.append("\n".join(f"rank {rank} ended: {how}" for rank, how in sorted(exits.items())))
     if attempt.logs:
@@ -37,7 +54,7 @@ def details(attempt: Attempt, folder: Path, limit: int) -> str:
         )
     if table := metrics_table(attempt.ranks):
         sections.append(table)
-    sections.extend(_history(attempt))
+    sections.extend(_history(attempt, met))
     return cap("\n\n".join(section.strip("\n") for section in sections), limit)
 
 
@@ -96,10 +113,17 @@ def nearest(ranks: Iterable[RankResult]) -> dict[str, TensorError]:
     return found
 
 
-def _history(attempt: Attempt) -> list[str]:
-    lines = [
-        f"rank {record.rank} leaked: {'; '.join(record.leaks)}" for record in attempt.ranks if record.leaks
-    ]
+def _history(attempt: Attempt, met: Sequence[str]) -> list[str]:
+    lines = [f"met in its process: {one}" for one in met]
+    for record in attempt.ranks:
+        for put_right, how in ((False, "and it was not put right"), (True, "and it was put right")):
+            left = [one.text for one in record.leaks if one.put_right is put_right and not one.origin]
+            if left:
+                lines.append(f"rank {record.rank} left behind, {how}: {'; '.join(left)}")
+        if record.unhealthy:
+            lines.append(f"rank {record.rank} can run no other case: {record.unhealthy}")
+        if record.skip is not None:
+            lines.append(f"rank {record.rank} skipped it: {record.skip}")
     if attempt.position:
         before = "one other case" if attempt.position == 1 else f"{attempt.position} other cases"
         lines.append(f"in world {attempt.world}, after {before}")

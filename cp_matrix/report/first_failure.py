@@ -2,13 +2,21 @@
 
 from collections.abc import Sequence
 
+from cp_matrix.record.fold import RunRecord
 from cp_matrix.record.results import Attempt, CaseResult, RankResult, Verdict
-from cp_matrix.report.printable import first_line
+
+#: How much of what earlier cases left behind is repeated at a failure.
+MOST_INHERITED = 6
 
 
 def deciding(result: CaseResult, attempts: Sequence[Attempt]) -> Attempt | None:
-    """The attempt that explains a result: the last that ended like it, else the last bad one."""
+    """The attempt that explains a result: the last that ended like it, else the last bad one.
+
+    A failure is explained by its first attempt: those that follow only confirm it.
+    """
     alike = [attempt for attempt in attempts if attempt.outcome is result.verdict]
+    if result.verdict is Verdict.FAILED and alike:
+        return alike[0]
     bad = [attempt for attempt in attempts if attempt.outcome.is_bad]
     return next((group[-1] for group in (alike, bad, attempts) if group), None)
 
@@ -23,6 +31,19 @@ def culprit(attempt: Attempt) -> RankResult | None:
     return next((record for record in named if record.error is not None), None)
 
 
+def made_synchronous(attempts: Sequence[Attempt]) -> Attempt | None:
+    """The attempt that was made once more to find the launch that a device failed in, if it did not pass."""
+    return next((one for one in attempts[1:] if one.synchronous and one.outcome.is_bad), None)
+
+
+def consequence(record: RankResult) -> str:
+    """``, in consequence of losing rank 1`` where a failure is known to be that, or empty."""
+    if not record.peers_gone:
+        return ""
+    numbers = ", ".join(map(str, record.peers_gone))
+    return f", in consequence of losing rank{'s' * (len(record.peers_gone) > 1)} {numbers}"
+
+
 def untold_exits(attempt: Attempt) -> dict[int, str]:
     """How lost ranks ended, without the one whose end is the attempt's ``reason`` already."""
     told = attempt.exits.get(attempt.rank) if attempt.rank is not None else None
@@ -31,12 +52,23 @@ def untold_exits(attempt: Attempt) -> dict[int, str]:
     return {rank: how for rank, how in attempt.exits.items() if rank != attempt.rank}
 
 
-def found_later(result: CaseResult, attempt: Attempt) -> str:
-    """What the reason of a result says beyond that of the attempt it rests on, on one line or empty."""
-    reason, known = first_line(result.reason), first_line(attempt.reason)
-    return "" if reason == known else reason.removeprefix(f"{known}; ")
+def inherited(record: RunRecord, attempt: Attempt | None) -> tuple[str, ...]:
+    """What an attempt met in its process that was not in order, latest first: ``CASE: what it left behind``.
 
-
-def passes_alone(result: CaseResult, attempts: Sequence[Attempt]) -> bool:
-    """Whether a failed case passed when it was run once more alone: an earlier case is to blame."""
-    return result.verdict is Verdict.FAILED and bool(attempts) and attempts[-1].outcome is Verdict.PASSED
+    Left by cases that its world had run before and not put right, or raised beside it. Of what other cases
+    left, at most `MOST_INHERITED` things are told.
+    """
+    if attempt is None:
+        return ()
+    found: dict[str, None] = {}
+    for earlier in (attempt, *reversed(record.left.get(attempt.world, []))):
+        own = earlier is attempt
+        if earlier.position >= attempt.position and not own:
+            continue
+        for rank in earlier.ranks:
+            for leak in rank.leaks:
+                if not leak.put_right and (not own or leak.origin):
+                    found[f"{leak.origin or earlier.case}: {leak.text}"] = None
+        if len(found) > MOST_INHERITED:
+            break
+    return tuple(found)[:MOST_INHERITED]

@@ -22,10 +22,15 @@ from cp_matrix.record.consumer import Consumer
 from cp_matrix.record.fold import RunRecord
 from cp_matrix.record.reading import environment_as_text
 from cp_matrix.record.results import CaseResult, Verdict
+from cp_matrix.report.first_failure import deciding, inherited
+from cp_matrix.report.in_common import in_common
 from cp_matrix.report.testcase import (
     FAILED_LIMIT,
+    GUARD,
+    QUESTIONS,
     Rendered,
     class_name,
+    guard,
     pending,
     settled,
     skipped,
@@ -40,6 +45,8 @@ MIN_INTERVAL = 0.5
 #: Once the cases that ran take this many bytes, further ones keep `FRUGAL_LIMIT` bytes a text node.
 SIZE_BUDGET = 64 * 1024 * 1024
 FRUGAL_LIMIT = 8 * 1024
+#: The same where there is hardly room for the file.
+LEAST_LIMIT = 1024
 
 UNFINISHED = "the run has not finished"
 
@@ -81,12 +88,15 @@ class JUnitWriter(Consumer):
         self._size = 0
         self._stale = True
         self._due = float("-inf")
+        self._limit = FAILED_LIMIT
 
     def on_event(self, event: events.Event) -> None:
         """Write the last state of a run that has ended; the record has the event already."""
         if isinstance(event, events.RunFinished):
             self._stale = True
             self.update(math.inf)
+            if self.problems:
+                self._remove()
 
     def tick(self) -> None:
         self.update()
@@ -108,6 +118,24 @@ class JUnitWriter(Consumer):
         except OSError as error:
             self.problems = (f"{self.path} cannot be written: {error.strerror or error}",)
         self._due = now + max(MIN_INTERVAL, REST * (time.perf_counter() - begin))
+
+    def _remove(self) -> None:
+        """Rather a short file than none, and none than one that contradicts the run."""
+        (problem,) = self.problems
+        try:
+            self.path.unlink()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            why = error.strerror or error
+            self.problems = (f"{problem}; the one there is out of date and cannot be removed: {why}",)
+            return
+        for self._limit in (FRUGAL_LIMIT, LEAST_LIMIT):
+            self._kept, self._stale = {}, True
+            self.update(math.inf)
+            if not self.problems:
+                return
+        self.problems = (f"{problem}; the one there was out of date and has been removed",)
 
     def finish(self) -> None:
         """Write the file now, whatever was written before, or raise OSError."""
@@ -143,8 +171,9 @@ class JUnitWriter(Consumer):
         attempts = self.record.attempts_of(case.id)
         if result is None:
             return pending(case, attempts, why)
-        limit = FAILED_LIMIT if self._size < SIZE_BUDGET else FRUGAL_LIMIT
-        return settled(case, result, attempts, self.folder, failed_limit=limit)
+        limit = self._limit if self._size < SIZE_BUDGET else min(self._limit, FRUGAL_LIMIT)
+        met = inherited(self.record, deciding(result, attempts)) if result.verdict.is_bad else ()
+        return settled(case, result, attempts, self.folder, failed_limit=limit, met=met)
 
     def _document(self) -> Iterator[bytes | bytearray]:
         suites = self._suites or ()
@@ -152,6 +181,11 @@ class JUnitWriter(Consumer):
             [self._kept[part.id].rendered for part in suite.parts if isinstance(part, Case)]
             for suite in suites
         ]
+        finished = self.record.finished
+        told = {} if finished is None else {GUARD: finished.guard, QUESTIONS: finished.undecided}
+        if violated := [guard(text, name) for name, text in told.items() if text]:
+            suites = [_Suite("cp_matrix", [bytearray(one.xml) for one in violated]), *suites]
+            cases = [violated, *cases]
         yield b'<?xml version="1.0" encoding="UTF-8"?>\n'
         root = ElementTree.Element("testsuites")
         _set_counts(root, "cp-matrix", list(chain(*cases)), sum(suite.skipped for suite in suites))
@@ -159,8 +193,11 @@ class JUnitWriter(Consumer):
         opening, closing = _shell(root)
         yield opening
         properties = self._properties()
+        shared = in_common(self.record) if self.record.finished is not None else ()
         for suite, rendered in zip(suites, cases, strict=True):
-            start, end = self._suite_shell(suite, rendered, properties)
+            own = "; ".join(one.text for one in shared if one_line(one.suite) == suite.name)
+            told = {**properties, "in_common": one_line(own, 4000)} if own else properties
+            start, end = self._suite_shell(suite, rendered, told)
             yield start
             for part in suite.parts:
                 yield self._kept[part.id].rendered.xml if isinstance(part, Case) else part

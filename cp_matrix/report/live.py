@@ -14,6 +14,7 @@ from cp_matrix.record import events
 from cp_matrix.record.consumer import Consumer
 from cp_matrix.record.fold import LiveWorld, RunRecord
 from cp_matrix.record.results import Verdict
+from cp_matrix.report.alone import confirmed
 from cp_matrix.report.eta import Eta
 from cp_matrix.report.notices import Notices
 from cp_matrix.report.phrases import STYLES, devices, headline, opening, running, several, whole, why, word
@@ -70,6 +71,9 @@ class LiveConsole(Consumer):
                 self._take_row(event.world)
             case events.WorldEnded():
                 self._free_row(event)
+            case events.AttemptFinished(attempt=attempt, confirms=True):
+                found = confirmed(self._record.attempts.get(attempt.case, [attempt]))
+                self._above("ALONE ", "", attempt.case, found)
             case events.AttemptFinished(attempt=attempt, will_retry=True):
                 lead = f"{word(attempt.outcome).upper()}, tried again: "
                 self._above(lead, STYLES[attempt.outcome], attempt.case, headline(attempt))
@@ -198,7 +202,9 @@ def _world_lines(worlds: list[LiveWorld | None], now: float, width: int) -> list
             lines.append(Text())
             continue
         if world.case is not None:
-            text, style, since = cut_middle(printable(world.case), case_width), "", world.case_started
+            again = ", again alone" if world.confirms else ""
+            shown = cut_middle(printable(world.case), max(case_width - len(again), 1))
+            text, style, since = f"{shown}{again}", "", world.case_started
         elif world.ready is None:
             text, style, since = f"starting ({world.start})", "dim", world.started
         else:

@@ -25,7 +25,8 @@ class Notices:
         """The line for ``event``, without control characters, or an empty one."""
         match event:
             case events.Notice():
-                return f"note: {first_line(event.message)}"
+                text = first_line(event.message)
+                return text if text.startswith("warning: ") else f"note: {text}"
             case events.AttemptFinished(attempt=attempt) if attempt.outcome.is_bad:
                 self._explained.add(attempt.world)
             case events.WorldEnded():

@@ -10,6 +10,7 @@ from cp_matrix.record import events
 from cp_matrix.record.consumer import Consumer
 from cp_matrix.record.fold import RunRecord
 from cp_matrix.record.results import Verdict
+from cp_matrix.report.alone import confirmed
 from cp_matrix.report.notices import Notices
 from cp_matrix.report.phrases import devices, duration, headline, opening, several, whole, why, word
 from cp_matrix.report.printable import printable
@@ -23,6 +24,7 @@ class PlainConsole(Consumer):
         [ 1/40] PASSED  attention[float32-bshd-p2p] 0.03s
         [ 2/40] FAILED  attention[float32-bshd-a2a] 0.05s: rank 1: ToleranceError: dq: …
                 RETRY   attention[float32-thd-p2p] crashed: rank 0: SIGSEGV
+                ALONE   attention[float32-bshd-a2a]: fails alone too
 
     Each line is flushed. Only the first world of each kind is announced. Skipped cases take no line
     and cases that are not run one for each new reason: the closing counts both. While nothing else
@@ -60,6 +62,9 @@ class PlainConsole(Consumer):
                 self._write(opening(self._record))
             case events.WorldReady():
                 self._announce(event)
+            case events.AttemptFinished(attempt=attempt, confirms=True):
+                found = confirmed(self._record.attempts.get(attempt.case, [attempt]))
+                self._write(f"{self._indent()}ALONE   {printable(attempt.case)}: {found}")
             case events.AttemptFinished(attempt=attempt, will_retry=True):
                 text = f"{printable(attempt.case)} {word(attempt.outcome)}: {headline(attempt)}"
                 self._write(f"{self._indent()}RETRY   {text}")
@@ -95,9 +100,9 @@ class PlainConsole(Consumer):
         result, record = event.result, self._record
         verdict = f"{word(result.verdict).upper():<7}"
         line = f"{self._counter()} {verdict} {printable(result.case)} {duration(result.seconds)}"
-        if result.verdict.is_bad:
+        if result.verdict.is_bad or result.verdict is Verdict.SKIPPED:
             line += f": {why(result, record.attempts.get(result.case, []))}"
-        elif result.flaky:
+        if result.flaky:
             line += " (flaky)"
         self._write(line)
 

@@ -19,19 +19,22 @@ LINE_LIMIT = 2000
 def printable(text: str, limit: int = LINE_LIMIT) -> str:
     """``text`` on one line: colour codes removed, every other unprintable character made visible.
 
-    Line breaks and tabs become spaces; what is beyond ``limit`` characters is cut.
+    Line breaks and tabs become spaces; of more than ``limit`` characters head and tail are kept.
     """
-    cut = text[: limit * 2]
+    cut = text if len(text) <= limit * 4 else text[: limit * 2] + text[-limit * 2 :]
     if not cut.isprintable():
         cut = "".join(map(_visible, ANSI.sub("", cut)))
-    if len(text) > limit * 2 or len(cut) > limit:
-        cut = cut[: limit - 1] + ELLIPSIS
-    return cut
+    return cut if len(cut) <= limit else _ends(cut, limit)
+
+
+def _ends(text: str, limit: int) -> str:
+    return text[: limit - limit // 2 - 1] + ELLIPSIS + text[len(text) - limit // 2 :]
 
 
 def first_line(text: str) -> str:
     """The first line of ``text`` that holds something, made `printable`; empty where none does."""
-    for line in text[: LINE_LIMIT * 4].splitlines():
+    end = text.find("\n", LINE_LIMIT * 4)
+    for line in text[: end if end >= 0 else None].splitlines():
         if shown := printable(line).strip():
             return shown
     return ""

@@ -10,11 +10,15 @@ from cp_matrix.mailbox import write_atomically
 from cp_matrix.record import events
 from cp_matrix.record.consumer import Consumer
 from cp_matrix.record.fold import RunRecord
+from cp_matrix.record.rerun import Rerun
 from cp_matrix.record.results import Verdict
-from cp_matrix.report.closing import Closing, Command, Concluded, close
+from cp_matrix.report.closing import Closing, Concluded, close, left_behind
 from cp_matrix.report.details import details
 from cp_matrix.report.phrases import headline
+from cp_matrix.report.printable import first_line
 from cp_matrix.report.text import cap, one_line
+from cp_matrix.report.undecided import headline as headline_of
+from cp_matrix.report.undecided import reasons
 
 #: How many failures are shown in full, and how many lines a list has.
 FULL_FAILURES = 20
@@ -28,15 +32,15 @@ COLUMNS: tuple[Verdict | None, ...] = (*Verdict, None)
 class SummaryWriter(Consumer):
     """Writes ``summary.md`` into the run folder when the run is over."""
 
-    def __init__(self, record: RunRecord, folder: Path, command: Command) -> None:
+    def __init__(self, record: RunRecord, folder: Path, rerun: Rerun) -> None:
         self._record = record
         self._folder = folder
-        self._command = command
+        self._rerun = rerun
 
     def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.RunFinished):
             try:
-                write(close(self._record, self._command, self._folder), self._folder)
+                write(close(self._record, self._rerun, self._folder), self._folder)
             except OSError as error:
                 self.problems = (f"{self._folder}: a report cannot be written: {error.strerror or error}",)
 
@@ -55,15 +59,17 @@ def render(closing: Closing, folder: Path) -> str:
         (_code(f"{matrix}.{test}", table=True), *(str(counts[one] or "") for one in COLUMNS))
         for (matrix, test), counts in closing.by_test.items()
     )
+    guard = finished.guard if finished is not None else ""
     blocks = [
         *_head(closing),
+        *(("## Not the cases that were asked for", _fenced(guard)) if guard else ()),
+        *_listed(headline_of(closing.record.plan), map(_plain, reasons(closing.record.plan))),
         _table(("test", *map(column, COLUMNS)), rows),
+        *_listed("What failures have in common", (_plain(one.text) for one in closing.in_common)),
+        *_listed("Run several times", (_plain(one.text) for one in closing.repeated)),
         *_failures(closing, folder),
         *_listed("Flaky", map(_flaky, closing.flaky)),
-        *_listed(
-            "Left behind",
-            (f"{_code(case)}: {_plain('; '.join(leaks))}" for case, leaks in closing.leaks.items()),
-        ),
+        *_left(closing),
         *_skips(closing),
         *_closest(closing),
         *_slowest(closing),
@@ -92,8 +98,10 @@ def _head(closing: Closing) -> Iterator[str]:
         line += "; **the run has not finished**"
     else:
         line += f"; {finished.seconds:.1f} s, exit code {finished.exit_code}"
+        if finished.because:
+            line += f" because {_plain(finished.because)}"
         if finished.reason:
-            line += f" ({_plain(finished.reason)})"
+            line += f" ({_plain(first_line(finished.reason))})"
     yield f"{line}."
     if started is not None:
         where = f"{_code(shlex.join(started.command))} on {_plain(started.hostname)}"
@@ -107,8 +115,16 @@ def _failures(closing: Closing, folder: Path) -> Iterator[str]:
     for one in closing.failures[:FULL_FAILURES]:
         yield from _failure(one, folder)
     yield from _rest(len(closing.failures) - FULL_FAILURES, "failures, all in junit.xml")
-    not_run = (f"{_code(result.case)} {_plain(result.reason)}".rstrip() for result in closing.not_run)
+    if closing.failures and closing.replay:
+        yield "Worlds took cases from a common queue: the order was one of several. In this one again:"
+        yield _fenced(closing.replay, "sh")
+    not_run = (
+        f"{_code(result.case)} {_plain(first_line(result.reason))}".rstrip() for result in closing.not_run
+    )
     yield from _listed("Not run", not_run)
+    for reason, below in list(closing.below_reasons.items())[:LIST_LENGTH]:
+        yield f"{_plain(reason)}:"
+        yield _fenced("\n".join(below))
     yield from _listed("Without a verdict", map(_code, closing.without_verdict))
 
 
@@ -121,9 +137,12 @@ def _failure(one: Concluded, folder: Path) -> Iterator[str]:
     tries = f"attempt {attempt.number} of {len(one.attempts)}"
     where = f"World {_plain(attempt.world)}, {tries}, {attempt.seconds:.2f} s."
     yield _code(headline(attempt)) + "\n" + where
-    yield _fenced(details(attempt, folder, TRACEBACK_LIMIT))
-    if one.why:
-        yield "It passes alone: an earlier case of its world left something behind."
+    yield _fenced(details(attempt, folder, TRACEBACK_LIMIT, one.inherited))
+    if (synchronous := one.synchronous) is not None:
+        yield f"Once more, with launches made synchronous: {_code(headline(synchronous))}"
+        yield _fenced(details(synchronous, folder, TRACEBACK_LIMIT))
+    if one.later and one.later != headline(attempt):
+        yield _plain(one.later) + "."
     yield _fenced("\n".join(filter(None, (one.again, one.why))), "sh")
 
 
@@ -132,10 +151,27 @@ def _flaky(one: Concluded) -> str:
     return f"{_code(one.result.case)} passed on attempt {len(one.attempts)}{why}"
 
 
+def _left(closing: Closing) -> Iterator[str]:
+    for title, leaks in left_behind(closing).items():
+        by_case: dict[str, list[str]] = {}
+        for case, leak in leaks:
+            by_case.setdefault(case, []).append(leak.text)
+        lines = (f"{_code(case)}: {_plain('; '.join(texts))}" for case, texts in by_case.items())
+        yield from _listed(f"{title[0].upper()}{title[1:]} {len(by_case)}", lines)
+
+
 def _skips(closing: Closing) -> Iterator[str]:
-    reasons = closing.record.plan.reasons.most_common()
+    plan = closing.record.plan
+    for title, counts in (
+        ("Skipped", plan.reasons - plan.undecided),
+        ("Skipped at run time", closing.skipped),
+    ):
+        yield from _reasons(title, counts.most_common())
+
+
+def _reasons(title: str, reasons: Sequence[tuple[str, int]]) -> Iterator[str]:
     if reasons:
-        yield "## Skipped"
+        yield f"## {title}"
         yield _table(
             ("cases", "reason"),
             ((str(count), _plain(reason)) for reason, count in reasons[: 3 * LIST_LENGTH]),

@@ -2,13 +2,15 @@
 
 import textwrap
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from rich.cells import cell_len
 from rich.text import Text
 
-from cp_matrix.report.closing import Closing, Concluded, settled
+from cp_matrix.record.results import Leak
+from cp_matrix.report.closing import Closing, Concluded, left_behind, settled
 from cp_matrix.report.failure import failure
 from cp_matrix.report.phrases import STYLES, duration, headline, several, why, word
 from cp_matrix.report.printable import cut_end, cut_middle, first_line, pad, printable
@@ -20,7 +22,10 @@ SLOWEST = 5
 FLAKY = 10
 LEAKS = 10
 FAILURES = 10
+IN_COMMON = 10
 SHORT_FAILURES = 20
+#: Lines below a reason.
+BELOW_REASON = 12
 #: Characters of a reason.
 REASON_LIMIT = 300
 
@@ -32,15 +37,25 @@ def lines_of(closing: Closing, *, folder: Path | None = None, width: int | None 
         folder: the run folder, which the paths of logs are shown below.
         width: the terminal's width in cells; None, for plain output, cuts nothing.
     """
+    plan = closing.record.plan
     place = [] if folder is None else [Text(f"report: {folder}", style="dim")]
+    if closing.failures and closing.replay:
+        place += _wrapped(
+            "order:", "one of several: worlds took cases from a common queue; again this one:", width
+        )
+        place.append(Text(f"        {printable(closing.replay)}", style="bold"))
     sections = [
         _tests(closing, width),
-        _reasons("skipped because", closing.record.plan.reasons, "cp-matrix plan", width),
-        _reasons("not run because", closing.not_run_reasons, "see junit.xml", width),
+        _reasons("not decided because", plan.undecided, "cp-matrix plan", width),
+        _reasons("skipped because", plan.reasons - plan.undecided, "cp-matrix plan", width),
+        _reasons("skipped at run time because", closing.skipped, "see junit.xml", width),
+        _reasons("not run because", closing.not_run_reasons, "see junit.xml", width, closing.below_reasons),
         _slowest(closing, width),
         _flaky(closing, width),
-        _leaks(closing, width),
+        *_leaks(closing, width),
         *_failures(closing, folder, width),
+        _in_common(closing, width),
+        _repeated(closing, width),
         [*place, *_sum(closing, width)],
     ]
     lines: list[Text] = []
@@ -84,13 +99,23 @@ def _tests(closing: Closing, width: int | None) -> list[Text]:
     return lines
 
 
-def _reasons(title: str, counts: Counter[str], more: str, width: int | None) -> list[Text]:
+def _reasons(
+    title: str,
+    counts: Counter[str],
+    more: str,
+    width: int | None,
+    below: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> list[Text]:
     reasons = counts.most_common()
     if not reasons:
         return []
     lines = [_title(title)]
     for reason, count in reasons[:REASONS]:
         lines += _wrapped(f"{count:>7}", printable(reason, REASON_LIMIT), width)
+        told = below.get(reason, ())
+        lines += [Text(f"           {line}", style="dim") for line in told[:BELOW_REASON]]
+        if len(told) > BELOW_REASON:
+            lines.append(Text(f"           … {len(told) - BELOW_REASON} more lines: junit.xml", style="dim"))
     if rest := reasons[REASONS:]:
         hidden = several(sum(count for _, count in rest), "case")
         text = f"         and {several(len(rest), 'more reason')} ({hidden}): {more}"
@@ -107,7 +132,9 @@ def _slowest(closing: Closing, width: int | None) -> list[Text]:
 
 def _flaky(closing: Closing, width: int | None) -> list[Text]:
     flaky = closing.flaky
-    lines = [_title(f"flaky: {several(len(flaky), 'case')} passed only when tried again")] if flaky else []
+    counts = ", and failed by --flaky fail" if any(one.result.verdict.is_bad for one in flaky) else ""
+    title = f"flaky: {several(len(flaky), 'case')} passed only when tried again{counts}"
+    lines = [_title(title)] if flaky else []
     for one in flaky[:FLAKY]:
         lines.append(_entry(one, width))
         for attempt in one.bad_attempts:
@@ -116,17 +143,18 @@ def _flaky(closing: Closing, width: int | None) -> list[Text]:
     return lines + _more(len(flaky) - FLAKY)
 
 
-def _leaks(closing: Closing, width: int | None) -> list[Text]:
-    if not closing.leaks:
-        return []
+def _leaks(closing: Closing, width: int | None) -> Iterator[list[Text]]:
+    for title, leaks in left_behind(closing).items():
+        yield _left(f"{title} {several(len({case for case, _ in leaks}), 'case')}", leaks, width)
+
+
+def _left(title: str, leaks: Iterable[tuple[str, Leak]], width: int | None) -> list[Text]:
     cases: defaultdict[str, dict[str, None]] = defaultdict(dict)
-    for case, leaks in closing.leaks.items():
-        for leak in leaks:
-            cases[first_line(leak)][case] = None
-    then = "kept" if closing.leaks_are_kept else "put right where that can be"
-    lines = [_title(f"left behind by {several(len(closing.leaks), 'case')}, and {then}")]
-    for leak, left in sorted(cases.items(), key=lambda item: -len(item[1]))[:LEAKS]:
-        lines += _rows([(f"{len(left):>7}", leak)], width, cut_end)
+    for case, leak in leaks:
+        cases[first_line(leak.text)][case] = None
+    lines = [_title(title)]
+    for text, left in sorted(cases.items(), key=lambda item: -len(item[1]))[:LEAKS]:
+        lines += _wrapped(f"{len(left):>7}", printable(text, REASON_LIMIT), width)
         first = printable(next(iter(left)))
         by = "by" if len(left) == 1 else "first by"
         lines.append(Text(f"         {by} {cut_middle(first, _less(width, 10 + len(by)))}", style="dim"))
@@ -146,6 +174,25 @@ def _failures(closing: Closing, folder: Path | None, width: int | None) -> list[
             lines.append(Text("    " + cut_end(text, _less(width, 4)), style="dim"))
         sections.append(lines + _more(len(rest) - SHORT_FAILURES))
     return sections
+
+
+def _in_common(closing: Closing, width: int | None) -> list[Text]:
+    lines = [_title("what failures have in common")] if closing.in_common else []
+    for common in closing.in_common[:IN_COMMON]:
+        lines += _wrapped(f"{common.failures:>7}", printable(common.text), width)
+    return lines + _more(len(closing.in_common) - IN_COMMON)
+
+
+def _repeated(closing: Closing, width: int | None) -> list[Text]:
+    failed = sorted((rate for rate in closing.repeated if rate.bad), key=lambda rate: -rate.bad / rate.runs)
+    lines = [_title("run several times")] if closing.repeated else []
+    for rate in failed[:FLAKY]:
+        lines += _wrapped("", printable(rate.text), width)
+    lines += _more(len(failed) - FLAKY)
+    if rest := len(closing.repeated) - len(failed):
+        never = several(rest, "other case" if failed else "case")
+        lines.append(Text(f"  {never} never failed", style="dim"))
+    return lines
 
 
 def _entry(one: Concluded, width: int | None) -> Text:

@@ -19,8 +19,9 @@ from cp_matrix.matrix.case import Case
 from cp_matrix.matrix.decide import Skip
 from cp_matrix.record.results import Attempt, CaseResult, TensorError, Verdict
 from cp_matrix.report import details
+from cp_matrix.report.alone import found_later
 from cp_matrix.report.excerpt import excerpt, log_of
-from cp_matrix.report.first_failure import culprit, deciding, found_later
+from cp_matrix.report.first_failure import culprit, deciding
 from cp_matrix.report.phrases import headline
 from cp_matrix.report.printable import first_line
 from cp_matrix.report.text import cap, one_line
@@ -29,19 +30,14 @@ from cp_matrix.report.text import cap, one_line
 PASSED_LIMIT = 64 * 1024
 FAILED_LIMIT = 512 * 1024
 
+#: The names of what stands for a violated coverage guard, and for questions that failed.
+GUARD = "coverage guard"
+QUESTIONS = "questions to libraries"
+
 _PROPERTY_LIMIT = 1000
 _PLACEHOLDER = "the-name"
 # Surefire's order; Jenkins' schema takes any.
-_ORDER = (
-    "failure",
-    "rerunFailure",
-    "flakyFailure",
-    "skipped",
-    "error",
-    "rerunError",
-    "flakyError",
-    "system-out",
-)
+_ORDER = ("failure", "rerunFailure", "flakyFailure", "skipped", "error", "system-out")
 
 
 @dataclass(frozen=True)
@@ -89,6 +85,14 @@ def pending(case: Case, attempts: Sequence[Attempt], why: str) -> Rendered:
     return Rendered(_finish(base, 0.0), Verdict.NOT_RUN)
 
 
+def guard(text: str, name: str = GUARD) -> Rendered:
+    """An error that says in what way the cases are not those asked for, also where there is no case."""
+    base = junit_xml.TestCase(name, classname="cp_matrix")
+    message = one_line(first_line(text), details.LINE_LIMIT)
+    base.add_error_info(message=message, output=cap(text, FAILED_LIMIT), error_type="cp_matrix.Coverage")
+    return Rendered(_finish(base, 0.0), Verdict.NOT_RUN)
+
+
 def settled(
     case: Case,
     result: CaseResult,
@@ -96,11 +100,12 @@ def settled(
     folder: Path,
     *,
     failed_limit: int = FAILED_LIMIT,
+    met: Sequence[str] = (),
 ) -> Rendered:
     """A case with its verdict, earlier attempts as flaky or rerun elements.
 
     Logs are read from the run's ``folder``. Text nodes are at most `PASSED_LIMIT` or
-    ``failed_limit`` bytes long.
+    ``failed_limit`` bytes long. ``met`` is what earlier cases had left in its world.
     """
     verdict = result.verdict
     limit = failed_limit if verdict.is_bad else min(PASSED_LIMIT, failed_limit)
@@ -113,13 +118,15 @@ def settled(
     if verdict is Verdict.SKIPPED:
         base.add_skipped_info(message=one_line(result.reason or "skipped", details.LINE_LIMIT))
     elif verdict.is_bad:
-        message, text, kind = _problem(result, decisive, folder, limit)
+        message, text, kind = _problem(result, attempts, decisive, folder, limit, met)
         if verdict is Verdict.FAILED:
             base.add_failure_info(message=message, output=text, failure_type=kind)
         else:
             base.add_error_info(message=message, output=text, error_type=kind)
-    others = [attempt for attempt in attempts if attempt is not decisive and attempt.outcome.is_bad]
-    prefix = "flaky" if verdict is Verdict.PASSED else "rerun"
+    flaky = result.flaky or verdict is Verdict.PASSED
+    # A flaky case that counts as failed shows what went wrong as flaky too, for those who count that.
+    others = [one for one in attempts if one.outcome.is_bad and (flaky or one is not decisive)]
+    prefix = "flaky" if flaky else "rerun"
     return Rendered(
         _finish(base, result.seconds, [_retried(prefix, attempt, folder, limit) for attempt in others]),
         verdict,
@@ -138,7 +145,14 @@ def _finish(base: junit_xml.TestCase, seconds: float, extra: Sequence[ElementTre
     return ElementTree.tostring(element, encoding="unicode").encode() + b"\n"
 
 
-def _problem(result: CaseResult, attempt: Attempt | None, folder: Path, limit: int) -> tuple[str, str, str]:
+def _problem(
+    result: CaseResult,
+    attempts: Sequence[Attempt],
+    attempt: Attempt | None,
+    folder: Path,
+    limit: int,
+    met: Sequence[str],
+) -> tuple[str, str, str]:
     """Message, text and type of a failure or error; the failing rank's error line comes first."""
     if attempt is None:
         reason = result.reason or result.verdict.value
@@ -147,10 +161,11 @@ def _problem(result: CaseResult, attempt: Attempt | None, folder: Path, limit: i
         )
         return one_line(message, details.LINE_LIMIT), cap(reason, limit), _type(None, result.verdict)
     line = one_line(headline(attempt), details.LINE_LIMIT)
-    later = one_line(found_later(result, attempt), details.LINE_LIMIT)
+    later = one_line(found_later(result, attempts, attempt), details.LINE_LIMIT)
     if later and later not in line:
         line = f"{line}; {later}"
-    return line, details.details(attempt, folder, limit), _type(attempt, result.verdict)
+    kind = "cp_matrix.Flaky" if result.flaky else _type(attempt, result.verdict)
+    return line, details.details(attempt, folder, limit, met), kind
 
 
 def _type(attempt: Attempt | None, outcome: Verdict) -> str:
@@ -161,11 +176,10 @@ def _type(attempt: Attempt | None, outcome: Verdict) -> str:
 
 
 def _retried(prefix: str, attempt: Attempt, folder: Path, limit: int) -> ElementTree.Element:
-    kind = "Failure" if attempt.outcome is Verdict.FAILED else "Error"
+    # The schemas have ...Error for a crash; those who count flaky and repeated cases read ...Failure alone.
     message = f"{headline(attempt)} (attempt {attempt.number})"
-    element = ElementTree.Element(
-        prefix + kind, {"message": message, "type": _type(attempt, attempt.outcome)}
-    )
+    kind = _type(attempt, attempt.outcome)
+    element = ElementTree.Element(f"{prefix}Failure", {"message": message, "type": kind})
     ElementTree.SubElement(element, "stackTrace").text = details.details(attempt, folder, limit)
     if log := _log(attempt, folder, limit):
         ElementTree.SubElement(element, "system-out").text = log

@@ -28,12 +28,12 @@ def clean(text: str) -> str:
 
 
 def one_line(text: str, limit: int | None = None) -> str:
-    """Clean text on a single line, at most ``limit`` characters long; a cut shows as ``…``."""
-    if limit is not None:
-        text = text[: 4 * limit]
+    """Clean text on a single line; of more than ``limit`` characters head and tail are kept around ``…``."""
+    if limit is not None and len(text) > 4 * limit:
+        text = text[: 2 * limit] + text[-2 * limit :]
     text = clean(text).replace("\n", "\\n").replace("\t", "\\t")
     if limit is not None and len(text) > limit:
-        return text[: limit - 1] + "…"
+        return text[: limit - limit // 2 - 1] + "…" + text[len(text) - limit // 2 :]
     return text
 
 

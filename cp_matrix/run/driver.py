@@ -5,15 +5,20 @@ import socket
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
 
 from cp_matrix.errors import ExitCode
 from cp_matrix.plan.plan import Plan
-from cp_matrix.record import events
+from cp_matrix.record import events, room
 from cp_matrix.record.consumer import Consumer
+from cp_matrix.record.device_failure import SYNCHRONOUS
 from cp_matrix.record.folder import RunFolder
 from cp_matrix.record.results import Attempt, CaseResult, Verdict
+from cp_matrix.run import scratch
 from cp_matrix.run.fleet import Fleet, Settings
-from cp_matrix.run.ledger import Ledger
+from cp_matrix.run.ledger import Again, Ledger
 from cp_matrix.run.policy import Rules
 from cp_matrix.run.queue import Batch, Queue, Work, named
 from cp_matrix.run.slots import Slots
@@ -28,7 +33,7 @@ class Driver:
         plan: what is to run.
         queue: its runnable cases, in the batches and the order they are to run.
         settings: how worlds are started and judged.
-        rules: which cases are tried again.
+        rules: which cases are tried again, and what a pass then counts as.
         slots: where.
         folder: where logs and mailboxes are.
         consumers: who is told, the journal (`RunFolder`) first.
@@ -77,8 +82,7 @@ class Driver:
             batch_size: as it was asked for.
             notices: what the person should know before anything runs.
 
-        Raises:
-            RunFolderLostError: the run folder cannot be written; no process of the run is left.
+        Where the run folder takes no more, the run is stopped; see `RunFolder.trouble`.
         """
         self._ledger.emit(
             events.RunStarted(
@@ -98,18 +102,41 @@ class Driver:
         for message in notices:
             self.notice(message)
         try:
-            with self._folder.needed():
-                while self._fleet and not self._stop_reason:
-                    self._fleet.step()
-                    self._ledger.tick()
-                if self._stop_reason:
-                    self._abandon()
+            while self._fleet and not self._stop_reason:
+                self._step()
+                if self._folder.trouble:
+                    self.stop(f"{self._folder.trouble}\n{self._folder.taken()}")
+            if self._stop_reason:
+                self._abandon()
         finally:
             self._fleet.close()
         return self._ledger.results
 
-    def finish(self, exit_code: ExitCode, seconds: float, left: Sequence[str] = ()) -> None:
-        """Say that the run is over; ``left`` names processes of it that do not die."""
+    def _step(self) -> None:
+        try:
+            self._fleet.step()
+        except OSError as error:
+            if not self._folder.take_down(error):
+                raise
+        self._ledger.tick()
+
+    def finish(
+        self,
+        exit_code: ExitCode,
+        seconds: float,
+        left: Sequence[str] = (),
+        because: str = "",
+        guard: str = "",
+        undecided: str = "",
+    ) -> None:
+        """Say that the run is over.
+
+        Args:
+            left: names processes of it that do not die.
+            because: why this exit code, where the counts do not make that evident.
+            guard: in what way the cases were not those asked for, where nothing has run for that.
+            undecided: which questions failed, where that is not allowed.
+        """
         counts = self.counts()
         self._ledger.emit(
             events.RunFinished(
@@ -118,7 +145,10 @@ class Driver:
                 exit_code=int(exit_code),
                 seconds=seconds,
                 reason=self._stop_reason,
+                because=because,
                 left=tuple(left),
+                guard=guard,
+                undecided=undecided,
             )
         )
 
@@ -137,12 +167,18 @@ class Driver:
         self._fleet.stop(self._stop_reason)
         works = self._fleet.queue.drop()
         while self._fleet.worlds:
-            self._fleet.step()
-            self._ledger.tick()
+            self._step()
         for work in works:
             seconds = inside.get(work.case.id)
             had_run = "" if seconds is None else f"; it had run for {seconds:.1f} s"
-            self._ledger.not_run(work.case, f"{self._stop_reason}{had_run}")
+            why, *below = self._stop_reason.splitlines()
+            self._ledger.not_run(work.case, "\n".join([f"{why}{had_run}", *below]))
+
+    def _without_room(self, said: str) -> str:
+        """Where there is no room, after something went wrong and somebody said this; empty: there is."""
+        self._folder.look_for_room(said)
+        others = (room.no_room(place, said) for place in (scratch.folder(self.mark).parent, Path("/dev/shm")))
+        return "; ".join(dict.fromkeys(filter(None, (self._folder.trouble, *others))))
 
     # What the fleet tells.
 
@@ -159,14 +195,24 @@ class Driver:
         )
 
     def attempted(self, world: World, work: Work, attempt: Attempt, goes_on: bool) -> bool:
-        if self._ledger.add(work.case, attempt):
-            again = dataclasses.replace(work, attempt=work.attempt + 1)
-            self._fleet.queue.add(Batch(world.batch.kind, deque([again]), work.limit), first=True)
+        if attempt.outcome.is_bad:
+            errors = [one.error.message for one in attempt.ranks if one.error is not None]
+            if full := self._without_room("\n".join([attempt.reason, *errors])):
+                attempt = msgspec.structs.replace(attempt, reason=f"{attempt.reason}; {full}")
+        if (follows := self._ledger.add(work.case, attempt)) is not None:
+            again = deque([dataclasses.replace(work, attempt=work.attempt + 1)])
+            kind, last = world.batch.kind, follows is Again.CONFIRM
+            if attempt.device_failed and not attempt.synchronous:
+                environment = dict(kind.environment) | SYNCHRONOUS
+                kind = dataclasses.replace(kind, environment=tuple(environment.items()))
+            self._fleet.queue.add(Batch(kind, again, work.limit, last=last), first=not last)
         if self._maxfail is not None and self._ledger.bad >= self._maxfail:
             self.stop(f"--maxfail {self._maxfail} reached")
         return True
 
     def ended(self, world: World) -> None:
+        if world.why and (full := self._without_room(world.why)):
+            world.why += f"; {full}"
         self._ledger.emit(
             events.WorldEnded(time=time.time(), world=world.name, reason=world.why, cases=world.number)
         )

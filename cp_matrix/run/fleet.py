@@ -20,7 +20,8 @@ from cp_matrix.run.handle import Handle, Unstarted
 from cp_matrix.run.queue import Batch, Queue, Work, WorldKind
 from cp_matrix.run.schedule import next_batch
 from cp_matrix.run.slots import Slots
-from cp_matrix.run.starts import Conclusion, LauncherFactory, Launchers, StartFailure, Starts, look_at_start
+from cp_matrix.run.starting import Late, StartFailure, late_start, look_at_start
+from cp_matrix.run.starts import Conclusion, LauncherFactory, Launchers, Starts
 from cp_matrix.run.world import Phase, World
 
 #: Seconds between two turns in which nothing happens: so many times what a turn costs, within bounds.
@@ -193,7 +194,6 @@ class Fleet:
         self.queue.claim(batch)
         self.slots, places = self.slots.allocate(kind.world_size, batch.places)
         logs = self._folder / "logs" / name
-        logs.mkdir(parents=True, exist_ok=True)
         spec = msgspec.structs.replace(
             self._settings.spec,
             name=name,
@@ -209,8 +209,14 @@ class Fleet:
             import_path=kind.import_path,
             reset=batch.reset,
         )
-        box = Mailbox.create(self._folder / "worlds" / name, spec)
         handle: Handle
+        try:
+            logs.mkdir(parents=True, exist_ok=True)
+            box = Mailbox.create(self._folder / "worlds" / name, spec)
+        except OSError:
+            self.slots = self.slots.release(places)
+            self.queue.give_back(batch, ())
+            raise
         try:
             handle = self._launchers.get(spec.start, kind.environment).start(spec, box)
         except OSError as error:  # no further process, no memory: as if it had ended at once
@@ -231,13 +237,17 @@ class Fleet:
             case Phase.OPEN:
                 return self._attend_cases(world, now)
             case Phase.ASKED:
-                if world.judged is None or not world.has_stacks(now):
+                if not world.has_stacks(now):
                     return False
-                self._close_case(world, *world.judged, now)
+                if world.judged is None:
+                    late = late_start(world, world.asked, self._settings.start_timeout)
+                    self._start_failed(world, late, now)
+                else:
+                    self._close_case(world, *world.judged, now)
                 return True
             case Phase.STOPPING:
-                late = now - world.since > self._settings.limits.stop
-                if not late and world.handle.ended() is None:
+                in_time = now - world.since <= self._settings.limits.stop
+                if in_time and world.handle.ended() is None:
                     return False
                 self._end(world, "", now)
                 return True
@@ -245,21 +255,32 @@ class Fleet:
                 return self._attend_end(world, now)
 
     def _attend_start(self, world: World, now: float) -> bool:
-        seen = look_at_start(world, now, self._settings.start_timeout)
+        seen = look_at_start(world, now, self._settings.start_timeout, self._settings.limits.exits)
         if seen is None:
             return False
+        if isinstance(seen, Late):
+            world.ask_for_stacks(seen.missing, now)
+            return True
         if isinstance(seen, StartFailure):
-            self._end(world, f"could not start: {seen.reason}", now)
-            others = self._has_another(world)
-            self._act_on(world.batch.kind, self._starts.failed(world, seen, others=others))
+            self._start_failed(world, seen, now)
             return True
         world.enter(Phase.OPEN, now)
         self._client.ready(world, now - world.started_at)
         if world.spec.start == "warm" and not all(ready.inherited_torch for ready in seen):
-            self._act_on(
-                world.batch.kind, Conclusion(fall_back="the preloaded modules did not reach the ranks")
+            text = (
+                "warm start is not possible: the preloaded modules did not reach the ranks; worlds start cold"
             )
+            self._act_on(world.batch.kind, Conclusion(fall_back=text))
         return True
+
+    def _start_failed(self, world: World, failure: StartFailure, now: float) -> None:
+        failure.write_down(Path(world.spec.logs))
+        self._end(world, "", now)
+        others = self._has_another(world)
+        conclusion = self._starts.failed(world, failure, self._settings.start_timeout, others=others)
+        tried = f" ({conclusion.tried})" if conclusion.tried else ""
+        world.why = f"could not start{tried}: {failure.reason}"
+        self._act_on(world.batch.kind, conclusion)
 
     def _attend_cases(self, world: World, now: float) -> bool:
         happened = False
@@ -276,10 +297,12 @@ class Fleet:
                 happened = True
             judgement = policy.judge(view, self._settings.limits, work.limit)
             if judgement is None:
+                world.look_out(now, self._settings.limits.grace)
                 return happened
             happened = True
             if judgement.inside:
-                world.ask_for_stacks(judgement, view)
+                world.judged = (judgement, view)
+                world.ask_for_stacks(judgement.inside, view.now)
                 return True
             self._close_case(world, judgement, view, now)
             if world.phase is not Phase.OPEN:
@@ -313,8 +336,11 @@ class Fleet:
             happened = True
             try:
                 world.give(work)
-            except FileNotFoundError:  # a case has removed the mailbox
+            except OSError as error:
                 self.queue.give_back(world.batch, [work])
+                if not isinstance(error, FileNotFoundError):
+                    raise
+                # A case has removed the mailbox.
                 self._lose(world, "its mailbox", time.monotonic())
         return happened
 
@@ -324,8 +350,7 @@ class Fleet:
             # Each rank may have passed: that they compared nothing, only all of them together tell.
             judgement = replace(judgement, replace=judgement.replace or "a case failed")
         if judgement.replace:
-            unhealthy = next((result.unhealthy for result in attempt.ranks if result.unhealthy), "")
-            why = f"{judgement.replace}: {unhealthy}" if unhealthy else judgement.replace
+            why = policy.why_replaced(work.case.id, judgement, attempt.ranks)
             # First of all what it had not begun goes back, so that a retry comes before that.
             if world.phase is not Phase.ENDING:
                 self._end(world, why, now)
@@ -373,6 +398,6 @@ class Fleet:
     def _act_on(self, kind: WorldKind, conclusion: Conclusion) -> None:
         if conclusion.fall_back and self._starts.way == "warm":
             self._starts.fall_back()
-            self._client.notice(f"warm start is not possible: {conclusion.fall_back}; worlds start cold")
+            self._client.notice(conclusion.fall_back)
         if conclusion.give_up:
             self._client.given_up(self.queue.drop(kind), conclusion.give_up)

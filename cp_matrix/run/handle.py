@@ -29,7 +29,18 @@ class Handle(Protocol):
         ...
 
     def ask_for_stacks(self, ranks: Collection[int]) -> None:
-        """Have these ranks write their Python stacks into the mailbox; those that are gone cannot."""
+        """Have these ranks write their Python stacks into the mailbox; those that are gone cannot.
+
+        Where one of them never began, what is to start it is asked as well.
+        """
+        ...
+
+    def launcher_stacks(self) -> str:
+        """What it has answered: its Python stacks, or nothing."""
+        ...
+
+    def ask_for_flights(self, ranks: Collection[int]) -> None:
+        """Have these ranks write down where they are among the others, wherever their main thread is."""
         ...
 
     def end(self) -> None:
@@ -74,6 +85,12 @@ class Unstarted:
 
     def ask_for_stacks(self, ranks: Collection[int]) -> None:
         """Nobody is there."""
+
+    def ask_for_flights(self, ranks: Collection[int]) -> None:
+        """Nobody is there."""
+
+    def launcher_stacks(self) -> str:
+        return ""
 
     def end(self) -> None:
         """Nothing was begun."""

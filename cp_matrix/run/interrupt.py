@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Protocol, Self
 
@@ -28,12 +29,16 @@ class Stoppable(Protocol):
 class Interrupts:
     """While entered, signals stop the run instead of the process; those ignored before stay ignored.
 
+    Args:
+        forward: whether somebody else takes a Ctrl-C instead.
+
     Attributes:
         exit_code: what the first signal asks the process to exit with, or None.
     """
 
-    def __init__(self, run: Stoppable) -> None:
+    def __init__(self, run: Stoppable, forward: Callable[[], bool] = lambda: False) -> None:
         self.exit_code: ExitCode | None = None
+        self._forward = forward
         self._run = run
         self._before: dict[signal.Signals, object] = {}
 
@@ -51,6 +56,8 @@ class Interrupts:
             signal.signal(number, handler)  # type: ignore[arg-type]
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and self.exit_code is None and self._forward():
+            return
         code, reason = _SIGNALS[signal.Signals(number)]
         if self.exit_code is None:
             self.exit_code = code

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -18,13 +19,14 @@ import cp_matrix
 from cp_matrix.mailbox import (
     PRELOAD_VARIABLE,
     STACKS_SIGNAL,
+    STACKS_VARIABLE,
     Ended,
     Mailbox,
     ProcessId,
     UnreadableMessageError,
     WorldSpec,
 )
-from cp_matrix.run import libraries, processes, scratch
+from cp_matrix.run import libraries, memory, processes, scratch
 
 #: Everything torch is told to keep on the loopback interface; see SECURITY.md for what is left.
 LOOPBACK = {
@@ -71,11 +73,16 @@ def rank_environment(inherited: Mapping[str, str], declared: Mapping[str, str], 
     """
     environment = {name: value for name, value in inherited.items() if name not in _RANK_VARIABLES}
     environment.setdefault("OMP_NUM_THREADS", "1")
-    if not libraries.is_installed(cp_matrix.__file__):
-        # It was found in the folder in which the person works, where ranks do not look first.
-        here = [str(Path(cp_matrix.__file__).parents[1]), environment.get("PYTHONPATH", "")]
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, here))
-    return environment | LOOPBACK | {processes.MARK_VARIABLE: mark} | dict(declared)
+    return with_own_package(environment) | LOOPBACK | {processes.MARK_VARIABLE: mark} | dict(declared)
+
+
+def with_own_package(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment in which `python` finds this very package."""
+    if libraries.is_installed(cp_matrix.__file__):
+        return dict(environment)
+    # It was found in the folder in which the person works, where ranks do not look first.
+    here = [str(Path(cp_matrix.__file__).parents[1]), environment.get("PYTHONPATH", "")]
+    return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, here))}
 
 
 def python(module: str) -> list[str]:
@@ -88,11 +95,14 @@ class LocalHandle:
 
     Args:
         size: how many ranks there are to be.
+        stacks: how the files begin into which the launcher's processes write their stacks.
     """
 
-    def __init__(self, size: int, box: Mailbox) -> None:
+    def __init__(self, size: int, box: Mailbox, stacks: Path) -> None:
         self._box = box
         self._size = size
+        self._stacks = stacks
+        self._asked: list[Path] = []
         self._ranks: dict[int, ProcessId] = {}
         self._lost: dict[int, float] = {}
         self._descriptors: dict[int, int] = {}
@@ -102,6 +112,7 @@ class LocalHandle:
 
     def lost(self) -> Mapping[int, float]:
         processes.reap()
+        memory.here().look(time.monotonic())
         self._meet_ranks()
         if self._descriptors:
             for descriptor, _ in self._poll.poll(0):
@@ -117,9 +128,19 @@ class LocalHandle:
     def exits(self) -> Mapping[int, str]:
         ended = self._launchers_word()
         codes = {} if ended is None else ended.exit_codes
-        told = {rank: processes.describe_exit(code) for rank, code in codes.items()}
+        told = {rank: processes.describe_exit(code) for rank, code in codes.items()} | self._killed(codes)
         own = {rank: self._box.exit(rank) for rank in self._lost}
         return told | {rank: call for rank, call in own.items() if call}
+
+    def _killed(self, codes: Mapping[int, int]) -> dict[int, str]:
+        """The ranks that ended by SIGKILL, with who sent it as far as that is known."""
+        now = time.monotonic()
+        ranks = {(self._box.folder, rank): rank for rank, code in codes.items() if code == -signal.SIGKILL}
+        if not ranks:
+            return {}
+        lost = {one: self._lost.get(rank, now) for one, rank in ranks.items()}
+        told = memory.here().explain(lost, now)
+        return {rank: f"SIGKILL, {told[one]}" if told[one] else "SIGKILL" for one, rank in ranks.items()}
 
     def ended(self) -> str | None:
         ended = self._launchers_word()
@@ -132,6 +153,26 @@ class LocalHandle:
         for rank in ranks:
             if rank in self._ranks and rank not in self._lost:
                 processes.send(self._ranks[rank], STACKS_SIGNAL)
+        if self._ranks.keys() >= set(ranks):
+            return
+        for process in self._launchers():
+            answer = self._stacks.with_name(f"{self._stacks.name}.{process.pid}")
+            # Without its file it has not come to where it knows the signal, and would be ended by it.
+            with contextlib.suppress(OSError):
+                os.truncate(answer, 0)
+                self._asked.append(answer)
+                processes.send(process, STACKS_SIGNAL)
+
+    def launcher_stacks(self) -> str:
+        text = ""
+        for answer in self._asked:
+            with contextlib.suppress(OSError):
+                text += answer.read_text(errors="replace")
+        return text
+
+    def ask_for_flights(self, ranks: Collection[int]) -> None:
+        for rank in ranks:
+            self._box.ask(rank)
 
     def end(self) -> None:
         self._meet_ranks()
@@ -188,6 +229,10 @@ class LocalHandle:
         """How the world ended, as what launched it says; None while it says nothing."""
         raise NotImplementedError
 
+    def _launchers(self) -> list[ProcessId]:
+        """The processes that start ranks and write their stacks into the launcher's log when asked."""
+        raise NotImplementedError
+
     def _launchers_processes(self) -> list[ProcessId]:
         """Processes besides the ranks that are this world's alone."""
         return []
@@ -197,7 +242,7 @@ class ColdHandle(LocalHandle):
     """A torchrun process."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path, size: int, box: Mailbox) -> None:
-        super().__init__(size, box)
+        super().__init__(size, box, _stacks_of(box))
         self._process = process
         self._log = log
 
@@ -220,12 +265,24 @@ class ColdHandle(LocalHandle):
             return time.monotonic() - (time.time() - self._log.stat().st_mtime)
         return None
 
+    def _launchers(self) -> list[ProcessId]:
+        return _living(self._process)
+
     def _launchers_processes(self) -> list[ProcessId]:
-        # As long as nobody has waited for it, the number is its own.
-        if self._process.poll() is not None or (own := processes.identify(self._process.pid)) is None:
-            return []
+        own = self._launchers()
         # Ranks that have not written their process id yet are torchrun's children.
-        return [own, *processes.descendants([own])]
+        return [*own, *processes.descendants(own)]
+
+
+def _stacks_of(box: Mailbox) -> Path:
+    return box.folder / "stacks" / "launcher"
+
+
+def _living(process: subprocess.Popen[bytes]) -> list[ProcessId]:
+    """This process, if it has not ended."""
+    # As long as nobody has waited for it, the number is its own.
+    own = None if process.poll() is not None else processes.identify(process.pid)
+    return [] if own is None else [own]
 
 
 class ColdLauncher:
@@ -260,7 +317,7 @@ class ColdLauncher:
         with log.open("wb") as output:
             process = processes.start(
                 self.command(spec, box.folder),
-                self._environment | spec.environment,
+                self._environment | spec.environment | {STACKS_VARIABLE: str(_stacks_of(box))},
                 output,
                 stdin=subprocess.DEVNULL,
             )
@@ -273,9 +330,15 @@ class ColdLauncher:
 class WarmHandle(LocalHandle):
     """A world forked by a host."""
 
-    def __init__(self, host: subprocess.Popen[bytes], size: int, box: Mailbox) -> None:
-        super().__init__(size, box)
+    def __init__(self, host: subprocess.Popen[bytes], stacks: Path, size: int, box: Mailbox) -> None:
+        super().__init__(size, box, stacks)
         self._host = host
+
+    def _launchers(self) -> list[ProcessId]:
+        # The fork server is a child of the host; the other one keeps track of semaphores and knows no signal.
+        hosts = _living(self._host)
+        below = [processes.identify(pid) for host in hosts for pid in processes.children(host.pid)]
+        return [*hosts, *(one for one in below if one is not None and not processes.is_tracker(one.pid))]
 
     def _launchers_word(self) -> Ended | None:
         # In this order: a host that is gone has written all it ever will.
@@ -296,7 +359,9 @@ class WarmLauncher:
         self._log = log
         self._scratch = scratch.folder(environment[processes.MARK_VARIABLE])
         log.parent.mkdir(parents=True, exist_ok=True)
-        self._environment = {**environment, PRELOAD_VARIABLE: " ".join(libraries)}
+        self._stacks = self._scratch / "stacks"
+        own = {PRELOAD_VARIABLE: " ".join(libraries), STACKS_VARIABLE: str(self._stacks)}
+        self._environment = {**environment, **own}
         self._process: subprocess.Popen[bytes] | None = None
 
     def _running(self) -> subprocess.Popen[bytes]:
@@ -316,7 +381,7 @@ class WarmLauncher:
         with contextlib.suppress(BrokenPipeError):  # it has just died: `ended` of this world will say so
             if os.write(host.stdin.fileno(), line) != len(line):
                 raise BlockingIOError("the process that forks the ranks takes no more orders")
-        return WarmHandle(host, spec.world_size, box)
+        return WarmHandle(host, self._stacks, spec.world_size, box)
 
     def close(self) -> None:
         if self._process is None:

@@ -5,18 +5,20 @@ module may look at its rank as it is imported.
 """
 
 import ast
-import contextlib
-import importlib.util
 import sys
-import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+
+from cp_matrix.matrix.modules import find, here, text_of, usual_path
 
 #: Names of libraries that a suite's module may declare, where it imports them in other ways.
 _DECLARED = "PRELOAD"
 _NOT_AT_IMPORT = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _FOR_TYPES = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+
+#: Which statements below these are looked at.
+Nodes = Callable[[Iterable[ast.AST]], Iterable[ast.AST]]
 
 
 def libraries_of(suite: str, import_path: Sequence[str]) -> tuple[str, ...]:
@@ -25,12 +27,25 @@ def libraries_of(suite: str, import_path: Sequence[str]) -> tuple[str, ...]:
     Its own modules are those in ``import_path``, in the current folder and in its own package; they are
     followed. A file that cannot be parsed is left to the ranks, and so is a name that cannot be found.
     """
+    return tuple(_walk(suite, import_path, _at_import)[0])
+
+
+def files_of(suite: str, import_path: Sequence[str]) -> dict[str, Path]:
+    """The files of a suite's own modules by name, as far as its text names them, also inside functions."""
+    own = _walk(suite, import_path, lambda nodes: (node for one in nodes for node in ast.walk(one)))[1]
+    return {name: Path(spec.origin) for name, spec in own.items() if spec.origin is not None}
+
+
+def _walk(
+    suite: str, import_path: Sequence[str], nodes: Nodes
+) -> tuple[dict[str, None], dict[str, ModuleSpec]]:
+    """The libraries that a suite imports, and its own modules, itself first."""
     module = suite.partition(":")[0]
     package = module.partition(".")[0]
-    own_folders = {Path(folder).resolve() for folder in (*import_path, *_here())}
+    own_folders = {Path(folder).resolve() for folder in (*import_path, *here())}
     waiting = [module]
     seen: set[str] = set()
-    read: set[str] = set()
+    read: dict[str, ModuleSpec] = {}
     libraries: dict[str, None] = {}
     while waiting:
         name = waiting.pop(0)
@@ -44,51 +59,15 @@ def libraries_of(suite: str, import_path: Sequence[str]) -> tuple[str, ...]:
             continue
         for one, spec in zip(known, specs, strict=True):  # a package is imported before what is in it
             if one not in read:
-                read.add(one)
-                waiting += _imports_of(spec, one)
-    return tuple(libraries)
-
-
-def find(name: str, import_path: Sequence[str]) -> list[ModuleSpec]:
-    """Where ranks will find a module: one spec for each part of its name, as far as there is one."""
-    top, *parts = name.split(".")
-    found = PathFinder.find_spec(top, [*import_path, *_usual_path(), *_here()])
-    if found is None:
-        # Packages that are installed to be edited may have finders of their own.
-        with contextlib.suppress(ImportError, ValueError, AttributeError):
-            found = sys.modules[top].__spec__ if top in sys.modules else importlib.util.find_spec(top)
-    specs = []
-    while found is not None:
-        specs.append(found)
-        if not parts:
-            break
-        # By the last part alone: a dotted name would need its package to have been imported.
-        found = PathFinder.find_spec(parts.pop(0), list(found.submodule_search_locations or ()))
-    return specs
+                read[one] = spec
+                waiting += _imports_of(spec, one, nodes)
+    return libraries, read
 
 
 def is_installed(file: str) -> bool:
     """Whether a process that is started with ``python -P`` finds this very file of ours as its own."""
-    found = PathFinder.find_spec("cp_matrix", _usual_path())
+    found = PathFinder.find_spec("cp_matrix", usual_path())
     return found is not None and found.origin == file
-
-
-def _usual_path() -> list[str]:
-    """The import path of a process that is started with ``python -P``."""
-    folders = [folder for folder in sys.path if folder]
-    if not sys.flags.safe_path:
-        # Its first entry is the folder of the script, or with ``-m`` this one; PYTHONPATH may name it too.
-        for folder in (str(Path(sys.argv[0]).resolve().parent), *_here()):
-            if folder in folders:
-                folders.remove(folder)
-                break
-    return folders
-
-
-def _here() -> list[str]:
-    with contextlib.suppress(FileNotFoundError):  # it has been removed
-        return [str(Path.cwd())]
-    return []
 
 
 def _folder_of(spec: ModuleSpec) -> Path | None:
@@ -100,16 +79,14 @@ def _folder_of(spec: ModuleSpec) -> Path | None:
     return Path(places[0]).resolve().parent if places else None
 
 
-def _imports_of(spec: ModuleSpec, name: str) -> Iterator[str]:
-    """The modules that a module imports as it is imported; of ``from a import b``, always ``a.b``."""
+def _imports_of(spec: ModuleSpec, name: str, nodes: Nodes) -> Iterator[str]:
+    """The modules that some of a module's statements import; of ``from a import b``, always ``a.b``."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # told where it is imported
-            tree = ast.parse(Path(spec.origin or "").read_bytes())
+        tree = text_of(spec)
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return  # compiled, or nothing that Python can read: ranks will say so
     package = name if spec.submodule_search_locations is not None else name.rpartition(".")[0]
-    for node in _at_import(tree.body):
+    for node in nodes(tree.body):
         match node:
             case ast.Import(names=names):
                 yield from (one.name for one in names)

@@ -44,6 +44,7 @@ class Batch:
         seconds: how long its works took in earlier runs, as far as that is known.
         shared: several worlds may take from it, each what is next.
         whole: its works are worth something only in one world: they are dropped with it.
+        last: it waits until nothing else does.
         reset: kinds of leaks that its world puts back as well.
         places: where its world should be, if that is free.
     """
@@ -54,6 +55,7 @@ class Batch:
     seconds: float = 0.0
     shared: bool = False
     whole: bool = False
+    last: bool = False
     reset: tuple[str, ...] = ()
     places: tuple[str, ...] = ()
 
@@ -139,8 +141,9 @@ class Queue:
         return [kind for kind, batches in self.batches.items() if batches]
 
     def head(self, kind: WorldKind) -> Batch:
-        """The next batch of a kind."""
-        return self.batches[kind][0]
+        """The next batch of a kind; one that is to be last only where there is no other."""
+        waiting = self.batches[kind]
+        return next((batch for batch in waiting if not batch.last), waiting[0])
 
     def add(self, batch: Batch, *, first: bool = False) -> None:
         """Queue a batch, behind the others of its kind or before them."""

@@ -30,7 +30,8 @@ def next_batch(
     """The batch for which a world is to be started now, or None.
 
     Widest worlds come first, because they are the hardest to place, then what takes longest as far as
-    that is known. Whatever fits may start: no place waits for a wider world.
+    that is known. Whatever fits may start: no place waits for a wider world. A batch that is to be last
+    starts where no other waits, so that it takes no place from one.
 
     Args:
         free: places that no world holds.
@@ -41,11 +42,14 @@ def next_batch(
     if jobs is not None and len(worlds) >= jobs:
         return None
     living = {world.batch.kind for world in worlds}
+    heads = [queue.head(kind) for kind in queue.kinds()]
     fitting = [
-        queue.head(kind)
-        for kind in queue.kinds()
-        if kind.world_size <= free and not (kind in held_back and kind in living)
+        batch
+        for batch in heads
+        if batch.kind.world_size <= free and not (batch.kind in held_back and batch.kind in living)
     ]
+    if not all(batch.last for batch in heads):
+        fitting = [batch for batch in fitting if not batch.last]
     worth_it = [batch for batch in fitting if _is_worth_a_world(batch, worlds)]
     return min(worth_it, key=lambda batch: (-batch.kind.world_size, -batch.seconds), default=None)
 

@@ -1,7 +1,7 @@
 """How worlds come into being, and what is concluded when they do not.
 
-A start that fails is tried again a few times; a warm start that cannot work is answered with cold
-starts, once, for the rest of the run.
+A start that fails is tried again, `MOST_FAILED_STARTS` times in all. Where the way to start may be at fault,
+the last try and whatever starts later is cold.
 """
 
 from collections import Counter
@@ -10,21 +10,20 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from cp_matrix.mailbox import Ready, UnreadableMessageError
-from cp_matrix.record.results import RankError
 from cp_matrix.run.handle import Launcher
 from cp_matrix.run.launch import ColdLauncher, WarmLauncher, rank_environment
 from cp_matrix.run.libraries import libraries_of
 from cp_matrix.run.queue import WorldKind
+from cp_matrix.run.starting import NO_START, TIMED_OUT, StartFailure
 from cp_matrix.run.world import World
 
-#: A kind of world that dies this often in a row before it takes a case is given up.
+#: A kind of world that dies this often in a row before it takes a case, in whichever way, is given up.
 MOST_FAILED_STARTS = 3
 #: Start errors that another try cannot mend; see ``worker/loop.py``.
 FINAL_ERRORS = frozenset({"SuiteError", "SharedGpuError"})
 
 #: Start errors of no rank in particular: another way to start may not have them.
-_WAYS_FAULT = frozenset({"StartError", "StartTimeout"})
+_WAYS_FAULT = frozenset({NO_START, TIMED_OUT})
 
 Environment = tuple[tuple[str, str], ...]
 #: Makes the launcher for one way to start (``warm`` or ``cold``) and one declared environment.
@@ -32,40 +31,18 @@ LauncherFactory = Callable[[str, Environment], Launcher]
 
 
 @dataclass(frozen=True)
-class StartFailure:
-    """Why a world did not come to its first case; ``rank`` is None where no single one is to blame."""
-
-    rank: int | None
-    error: RankError
-
-    @property
-    def what(self) -> str:
-        """The first line of the message."""
-        lines = self.error.message.strip().splitlines()
-        return lines[0] if lines else self.error.type
-
-    @property
-    def reason(self) -> str:
-        """One line with the rank."""
-        return self.what if self.rank is None else f"rank {self.rank}: {self.what}"
-
-    def log(self, world: str) -> str:
-        """Where more is to be read, relative to the run folder."""
-        name = "launcher.log" if self.rank is None else f"rank{self.rank}.log"
-        return f"logs/{world}/{name}"
-
-
-@dataclass(frozen=True)
 class Conclusion:
     """What follows from a failed start; both empty: try again.
 
     Attributes:
-        give_up: why no further world of this kind is tried.
-        fall_back: why worlds start cold from now on.
+        give_up: why no further world of this kind is tried; its first line is the reason.
+        fall_back: that worlds start cold from now on, and why.
+        tried: which of how many tries it was; empty where none is counted.
     """
 
     give_up: str = ""
     fall_back: str = ""
+    tried: str = ""
 
 
 @dataclass
@@ -84,27 +61,34 @@ class Starts:
         self._failed[kind] = 0
 
     def fall_back(self) -> None:
-        """Worlds start cold from now on; what failed before counts no more."""
+        """Worlds start cold from now on."""
         self.way = "cold"
-        self._failed.clear()
 
-    def failed(self, world: World, failure: StartFailure, *, others: bool) -> Conclusion:
+    def failed(self, world: World, failure: StartFailure, timeout: float, *, others: bool) -> Conclusion:
         """What follows from a world that could not start.
 
         Args:
+            timeout: seconds that a start may take.
             others: whether another world of its kind is alive and can do the work.
         """
-        log = failure.log(world.name)
+        log = f"logs/{world.name}/{failure.log}"
+        below = "".join(f"\n{line}" for line in failure.below)
         if failure.error.type in FINAL_ERRORS:
-            return Conclusion(give_up=f"{failure.what} (the traceback is in {log})")
+            return Conclusion(give_up=f"{failure.what} (the traceback is in {log}){below}")
         if failure.error.type == "BadForkError" and world.spec.start == "warm":
-            return Conclusion(fall_back=failure.what)
+            return Conclusion(fall_back=f"warm start is not possible: {failure.what}; worlds start cold")
         tries = self._count(world)
+        tried = f"try {tries} of {MOST_FAILED_STARTS}" if 0 < tries <= MOST_FAILED_STARTS else ""
+        if tried and failure.error.type == TIMED_OUT:
+            tried += f", of {timeout:g} s each"
+        ways_fault = failure.error.type in _WAYS_FAULT and not failure.importing
+        if self.way == "warm" and ways_fault and not others and tries >= MOST_FAILED_STARTS - 1:
+            text = f"worlds start cold from now on, since warm ones did not, {tries} tries"
+            return Conclusion(fall_back=text, tried=tried)
         if tries < MOST_FAILED_STARTS or others:
-            return Conclusion()
-        if self.way == "warm" and failure.error.type in _WAYS_FAULT:
-            return Conclusion(fall_back=failure.reason)
-        return Conclusion(give_up=f"no world could be started, {tries} tries: {failure.reason} (see {log})")
+            return Conclusion(tried=tried)
+        text = f"no world could be started, {tries} tries: {failure.reason} (see {log}){below}"
+        return Conclusion(give_up=text, tried=tried)
 
     def died_early(self, world: World, *, others: bool) -> Conclusion:
         """What follows from a world that was ready and died before its first case."""
@@ -118,34 +102,6 @@ class Starts:
             return 0  # started before the fall-back, which is the answer to it
         self._failed[world.batch.kind] += 1
         return self._failed[world.batch.kind]
-
-
-def look_at_start(world: World, now: float, timeout: float) -> list[Ready] | StartFailure | None:
-    """Whether a world has started: every rank's answer, or why it never will; None while it is early.
-
-    Args:
-        now: on the monotonic clock.
-        timeout: seconds it may take.
-    """
-    # In this order: a launch that is over has said all it ever will.
-    ended = world.handle.ended()
-    names = world.box.files("ranks") or frozenset()
-    ranks = range(world.size)
-    missing = [rank for rank in ranks if f"{rank}.ready" not in names]
-    try:
-        if not missing:
-            return [ready for rank in ranks if (ready := world.box.ready(rank)) is not None]
-        for rank in ranks:
-            if f"{rank}.broken" in names and (error := world.box.broken(rank)) is not None:
-                return StartFailure(rank, error)
-    except UnreadableMessageError as error:
-        return StartFailure(None, RankError(type(error).__name__, str(error), ""))
-    if ended is not None:
-        return StartFailure(None, RankError("StartError", ended or "it ended", ""))
-    if now - world.started_at > timeout:
-        text = f"ranks {missing} were not ready within {timeout:g} s"
-        return StartFailure(missing[0], RankError("StartTimeout", text, ""))
-    return None
 
 
 class Launchers:

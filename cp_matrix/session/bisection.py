@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from cp_matrix.bisect.axes import Point, point
-from cp_matrix.bisect.evidence import Cache, Failure
+from cp_matrix.bisect.evidence import Cache
 from cp_matrix.bisect.experiments import Experiments
-from cp_matrix.bisect.history import History, once
+from cp_matrix.bisect.history import History
 from cp_matrix.bisect.investigate import Investigation, Wishes
 from cp_matrix.bisect.trials import Trials
 from cp_matrix.bisect.verdict import Answer
@@ -21,7 +20,9 @@ from cp_matrix.errors import CpMatrixError, ExitCode, RunFolderError
 from cp_matrix.facts.nccl import SHARED_GPU_ENVIRONMENT
 from cp_matrix.facts.probe import probe
 from cp_matrix.mailbox import write_atomically
-from cp_matrix.matrix.case import Case
+from cp_matrix.matrix.case import Case, once
+from cp_matrix.plan.axes import Point, point
+from cp_matrix.record.failure import Failure
 from cp_matrix.report.progress import Progress
 from cp_matrix.run import processes, reaper
 from cp_matrix.run.fleet import Settings

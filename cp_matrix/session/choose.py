@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from cp_matrix.matrix.query import Answers
     from cp_matrix.plan.plan import Plan
     from cp_matrix.record.rerun import Rerun
+
+#: Seconds that a library may take to answer a question, its imports among them.
+QUERY_TIMEOUT = 180.0
 
 _VARIANT = re.compile(r"\]@(\w+)(?:#\d+)?$")
 
@@ -37,6 +42,8 @@ class Request:
     variants: tuple[str, ...] = ("default",)
     #: A saved machine to plan for instead of this one.
     profile: Path | None = None
+    #: Seconds that a library may take to answer a question.
+    query_timeout: float = QUERY_TIMEOUT
 
 
 @dataclass(frozen=True)
@@ -62,15 +69,32 @@ class Chosen:
     answers: Answers | None = None
 
     @property
+    def where(self) -> str:
+        """What the machine is called."""
+        return "this machine" if self.request.profile is None else find.profile_name(self.request.profile)
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """A sentence for each matrix that was made for another version of a library than the machine has."""
+        return tuple(
+            f"{matrix.name} is for {name.removesuffix('_version')} {matrix.made_for[name]}, "
+            f"{self.where} has {version}"
+            for matrix in self.matrices
+            for name, version in matrix.other_versions(self.machine).items()
+        )
+
+    @property
     def rerun(self) -> Rerun:
+        """Command lines for its cases, on the same kind of machine; how worlds are run is not known here."""
         from cp_matrix.record.rerun import Rerun
 
-        options = ["--essential"] if self.request.essential else []
+        subset = ("--essential",) if self.request.essential else ()
+        options = []
         if self.request.device != "auto":
             options += ["--device", self.request.device]
         if self.request.ranks_per_gpu is not None:
             options += ["--ranks-per-gpu", str(self.request.ranks_per_gpu)]
-        return Rerun(self.named, tuple(options), self.request.variants != ("default",))
+        return Rerun(self.named, subset, tuple(options), self.request.variants != ("default",))
 
 
 def choose(request: Request) -> Chosen:
@@ -86,23 +110,23 @@ def choose(request: Request) -> Chosen:
 
     words = find.sort_words(request.words)
     matrices = load_matrices(words.matrices)
-    facts, machine, answers = machine_of(request)
     selection = Selection(words.cases, request.keyword, request.tests, request.params)
     named = tuple(word for word in request.words if word not in words.cases)
-    plan = make_plan(
-        matrices,
-        machine,
-        essential=request.essential,
-        # A library is not asked about cases that nobody wants.
-        answers=None if selection else answers,
-        variants=tuple(dict.fromkeys((*request.variants, *_named_variants(words.cases)))),
-    )
-    try:
-        selected = select(plan, selection)
-    except SelectionError as error:
-        raise _with_places_searched(error, matrices, request) from error
-    if selection:
-        selected = settle(selected, matrices, machine, answers)
+    with machine_of(request) as (facts, machine, answers):
+        plan = make_plan(
+            matrices,
+            machine,
+            essential=request.essential,
+            # A library is not asked about cases that nobody wants.
+            answers=None if selection else answers,
+            variants=tuple(dict.fromkeys((*request.variants, *_named_variants(words.cases)))),
+        )
+        try:
+            selected = select(plan, selection)
+        except SelectionError as error:
+            raise _with_places_searched(error, matrices, request) from error
+        if selection:
+            selected = settle(selected, matrices, machine, answers)
     return Chosen(matrices, facts, selected, request, named, machine, answers)
 
 
@@ -129,8 +153,12 @@ def load_matrices(paths: Sequence[Path]) -> tuple[LoadedMatrix, ...]:
     return matrices
 
 
-def machine_of(request: Request) -> tuple[Mapping[str, Any], Mapping[str, Any], Answers]:
-    """The facts to show, the facts as rules read them, and who answers for the library."""
+@contextmanager
+def machine_of(request: Request) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any], Answers]]:
+    """The facts to show, the facts as rules read them, and who answers for the library.
+
+    What was started to ask libraries ends with the context; what they have answered stays known.
+    """
     if request.profile is not None:
         from cp_matrix.facts.profile import load_profile
 
@@ -140,13 +168,19 @@ def machine_of(request: Request) -> tuple[Mapping[str, Any], Mapping[str, Any], 
         profile = load_profile(request.profile)
         if request.ranks_per_gpu is not None:
             profile = profile.with_ranks_per_gpu(request.ranks_per_gpu)
-        return profile.facts, profile.machine, profile
+        yield profile.facts, profile.machine, profile
+        return
     from cp_matrix.facts.probe import probe
-    from cp_matrix.facts.query import Library, Remembered
+    from cp_matrix.facts.query import Remembered
+    from cp_matrix.run.questions import AskedProcess
 
     facts = probe(device=request.device, ranks_per_gpu=request.ranks_per_gpu)
     _check_sharing(facts, request.ranks_per_gpu)
-    return facts, facts, Remembered(Library(last=str(Path.cwd())))
+    asked = AskedProcess(os.environ, request.query_timeout)
+    try:
+        yield facts, facts, Remembered(asked)
+    finally:
+        asked.close()
 
 
 def _check_sharing(facts: Mapping[str, Any], asked: int | None) -> None:

@@ -22,7 +22,7 @@ _RUNS = (b"run", b"--bisect-run")
 def exit_status(
     counts: Mapping[Verdict, int],
     *,
-    bad_flaky: int = 0,
+    undecided: bool = False,
     interrupted: ExitCode | None = None,
     git_bisect: bool = False,
 ) -> ExitCode:
@@ -30,7 +30,7 @@ def exit_status(
 
     Args:
         counts: how many cases have each verdict.
-        bad_flaky: passes on a retry that count as failures.
+        undecided: whether a question that would have decided some of them failed, where that counts.
         interrupted: why the run was ended from outside, or None.
         git_bisect: whether the run decides about a commit.
     """
@@ -42,9 +42,33 @@ def exit_status(
         return interrupted
     if any(count for verdict, count in counts.items() if verdict.is_bad):
         return ExitCode.UNTESTABLE if git_bisect and runnable == not_run else ExitCode.FAILED
-    if bad_flaky:
-        return ExitCode.FAILED
+    if undecided:
+        return ExitCode.COVERAGE
     return ExitCode.PASSED if runnable else ExitCode.NOTHING_TO_RUN
+
+
+def because(code: ExitCode, counts: Mapping[Verdict, int], flaky: int) -> str:
+    """Why a run ends with this code, where its counts do not make that evident; or empty.
+
+    Args:
+        counts: as for `exit_status`.
+        flaky: how many of the cases that failed passed when tried again.
+    """
+    from cp_matrix.record.results import Verdict
+    from cp_matrix.report.phrases import several
+
+    if code is ExitCode.NOTHING_TO_RUN:
+        return "every selected case is skipped" if counts.get(Verdict.SKIPPED) else "there is no case"
+    if code is ExitCode.UNTESTABLE:
+        return "no selected case can be run at this commit"
+    not_run = counts.get(Verdict.NOT_RUN, 0)
+    bad = sum(count for verdict, count in counts.items() if verdict.is_bad)
+    if code is not ExitCode.FAILED or bad > flaky + not_run:
+        return ""
+    told = [(flaky, "flaky"), (not_run, "not run")]
+    return " and ".join(
+        f"{several(count, 'case')} {'was' if count == 1 else 'were'} {what}" for count, what in told if count
+    )
 
 
 def is_running() -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from cp_matrix.errors import UsageError
 from cp_matrix.mailbox import WorldSpec
 from cp_matrix.matrix import find
-from cp_matrix.matrix.case import Case
+from cp_matrix.matrix.case import Case, once
 from cp_matrix.plan.plan import Plan, PlannedCase
 from cp_matrix.plan.selection import Selection, select
 from cp_matrix.run.queue import Order, Queue
@@ -117,7 +117,7 @@ def _in_sequence(chosen: Chosen, lists: Sequence[Sequence[Case]], repeat: int) -
     """Each list in a world of its own, ``repeat`` times."""
     again = Again()
     numbered = [again.number(cases) for _ in range(repeat) for cases in lists]
-    plan = _plan([case for cases in numbered for case in cases])
+    plan = _plan(chosen.plan, [case for cases in numbered for case in cases])
     noted = {"order": {"repeat": repeat, "lists": len(lists)}}
     return Arranged(dataclasses.replace(chosen, plan=plan), lists=tuple(numbered), noted=noted)
 
@@ -129,7 +129,11 @@ def _rounds(chosen: Chosen, ordering: Ordering) -> Arranged:
     again = Again()
     rounds = [again.number(chosen.plan.runnable) for _ in range(repeat)]
     skipped = [planned for planned in chosen.plan.cases if planned.skip is not None]
-    plan = chosen.plan if repeat == 1 else _plan([case for cases in rounds for case in cases], skipped)
+    plan = (
+        chosen.plan
+        if repeat == 1
+        else _plan(chosen.plan, [case for cases in rounds for case in cases], skipped)
+    )
     noted = {"order": {"repeat": repeat, "shuffle": seed}}
     chosen = dataclasses.replace(chosen, plan=plan)
     if seed is None:
@@ -150,12 +154,13 @@ class Again:
         """These cases, each as a repetition of those before, also of earlier calls."""
         numbered = []
         for case in cases:
-            first = case if case.repetition == 1 else dataclasses.replace(case, repetition=1)
+            first = once(case)
             self._seen[first.matrix, first.id] += 1
             count = self._seen[first.matrix, first.id]
             numbered.append(first if count == 1 else dataclasses.replace(first, repetition=count))
         return numbered
 
 
-def _plan(cases: Iterable[Case], skipped: Iterable[PlannedCase] = ()) -> Plan:
-    return Plan((*map(PlannedCase, cases), *skipped))
+def _plan(plan: Plan, cases: Iterable[Case], skipped: Iterable[PlannedCase] = ()) -> Plan:
+    """These cases in the place of a plan's own."""
+    return dataclasses.replace(plan, cases=(*map(PlannedCase, cases), *skipped))

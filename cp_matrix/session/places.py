@@ -1,7 +1,10 @@
 """Where the ranks of the chosen cases may live on this machine."""
 
 import math
+import os
+from collections.abc import Mapping
 
+from cp_matrix.facts.nccl import SHARED_GPU_ENVIRONMENT
 from cp_matrix.run.slots import Slots
 from cp_matrix.session.choose import Chosen
 
@@ -27,3 +30,8 @@ def ranks_per_gpu(chosen: Chosen) -> int:
         return chosen.request.ranks_per_gpu
     widest = max((case.world_size for case in chosen.plan.runnable), default=1)
     return min(int(facts["ranks_per_gpu"]), math.ceil(widest / int(facts["gpu_count"])))
+
+
+def environ_for(chosen: Chosen) -> Mapping[str, str]:
+    """The environment that worlds inherit here."""
+    return {**SHARED_GPU_ENVIRONMENT, **os.environ} if ranks_per_gpu(chosen) > 1 else os.environ

@@ -1,6 +1,7 @@
 """Cases as a recorded run had them: chosen from its folder instead of from the matrix files."""
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,14 +41,16 @@ class Replay:
 
 
 def choose_replay(request: Request, replayed: str, reports: Path) -> Replay:
-    """The worlds meant by ``RUN`` or ``RUN:WORLD``, with the cases that the request selects from them.
+    """The worlds meant by ``RUN``, ``RUN:WORLD`` or ``RUN:WORLD:N``, with what the request selects from them.
+
+    With N, a world's first N cases.
 
     Raises:
         RunFolderError: there is no such run, or it cannot be read.
         UsageError: it has no such world, or the request does not fit a recorded run.
         SelectionError: a selector matches none of its cases.
     """
-    name, _, world = replayed.partition(":")
+    name, world, count = _parts(replayed)
     folder = resolve(name, reports)
     record = load(folder)
     worlds = recorded_worlds(record)
@@ -64,7 +67,7 @@ def choose_replay(request: Request, replayed: str, reports: Path) -> Replay:
     lists = [
         tuple(
             selected[attempt.case]
-            for attempt in one.attempts
+            for attempt in one.attempts[:count]
             # Retries follow by themselves when a whole run is replayed.
             if attempt.case in selected and (world or attempt.number == 1)
         )
@@ -88,6 +91,16 @@ def choose_replay(request: Request, replayed: str, reports: Path) -> Replay:
         if attempt.case in wanted
     }
     return Replay(chosen, tuple(lists), spec, matrices, import_path)
+
+
+def _parts(replayed: str) -> tuple[str, str, int | None]:
+    """The run, the world (or empty) and the number of its cases that are meant (None: all)."""
+    found = re.fullmatch(r"(.+?)(?::([^:/]*))?(?::([^:/]*))?", replayed)
+    name, world, count = found.groups() if found is not None else (replayed, None, None)
+    if count is not None and (not count.isdecimal() or int(count) < 1):
+        hint = "RUN:WORLD:N means the first N cases of a world."
+        raise UsageError(f"--replay {replayed}: {count!r} is no number of cases", hint=hint)
+    return name, world or "", None if count is None else int(count)
 
 
 def same_device(request: Request, spec: WorldSpec) -> Request:

@@ -1,16 +1,13 @@
 """The command line that shows a failure again, with which a bisection ends."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cp_matrix.bisect.history import History, once
-from cp_matrix.matrix.case import Case
+from cp_matrix.bisect.history import History
+from cp_matrix.matrix.case import Case, once
+from cp_matrix.record.rerun import options_of, until_shown
 from cp_matrix.session.choose import Chosen
 from cp_matrix.session.recorded import matrix_words
-
-#: How likely a command is to show a failure that does not happen every time.
-_SHOWN = 0.998
 
 
 @dataclass(frozen=True)
@@ -33,9 +30,8 @@ class Reproduction:
             words += ["--retries", "0"]
         if self.timeout is not None:
             words += ["--timeout", f"{self.timeout:g}"]
-        if 0 < rate < 1:
-            often = math.ceil(math.log(1 - _SHOWN) / math.log(1 - rate))
-            words += ["--repeat", str(max(often, 2)), "--until-fail"]
+        if rate > 0:
+            words += until_shown(rate)
         return tuple(words)
 
     def _which(self, cases: Sequence[Case], rate: float) -> list[str]:
@@ -50,12 +46,7 @@ class Reproduction:
             words += ["--variant", "all"]
         if len(cases) > 1 or rate < 1:
             words.append("--in-order")
-        if spec.isolation.value != "restore":
-            words += ["--isolation", spec.isolation.value]
-        if spec.after_failure.value != "auto":
-            words += ["--after-failure", spec.after_failure.value]
-        if spec.seed != 1234:
-            words += ["--seed", str(spec.seed)]
+        words += options_of(spec)
         if self.chosen.facts["device"] == "cpu" and self.chosen.facts["gpu_count"]:
             words += ["--device", "cpu"]
         return words

@@ -1,5 +1,6 @@
 """Where ranks import a suite from, and whether they can: found out without importing anything."""
 
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -8,11 +9,15 @@ from pathlib import Path
 
 from cp_matrix.errors import UsageError
 from cp_matrix.matrix import find
+from cp_matrix.matrix.modules import find as find_module
+from cp_matrix.record.lockfile import digest
 from cp_matrix.run import libraries
 from cp_matrix.session.choose import Chosen
 
 #: What the worker needs itself.
 _NEEDED = ("torch", "numpy", "msgspec", "cp_matrix")
+#: What says whether two tensors are close enough.
+_COMPARISON = "cp_matrix.worker.context:Context"
 #: What to do about a file that `hiding` tells of.
 RENAME = "Rename it, and what imports it."
 
@@ -38,6 +43,23 @@ def import_paths(chosen: Chosen) -> dict[tuple[str, str], tuple[str, ...]]:
     return {(matrix, suite): import_path(files[matrix], suite) for matrix, suite in wanted}
 
 
+def code_of(chosen: Chosen) -> dict[str, dict[str, str]]:
+    """For each suite of the chosen cases, a hash of the text of each of its modules, and of the comparison's.
+
+    Tolerances may stand there. Nothing is imported; a module that is not found here is left out.
+    """
+    files = {matrix.name: matrix.path for matrix in chosen.matrices}
+    found: dict[str, dict[str, str]] = {}
+    for matrix, suite in dict.fromkeys((one.case.matrix, one.case.suite) for one in chosen.plan.cases):
+        path = import_path(files.get(matrix), suite)
+        modules = {**libraries.files_of(_COMPARISON, ()), **libraries.files_of(suite, path)}
+        modules.pop("cp_matrix", None)  # it has nothing but the version
+        for name, file in modules.items():
+            with contextlib.suppress(OSError):
+                found.setdefault(suite, {})[name] = digest(file.read_bytes())
+    return found
+
+
 def _has(folder: Path, module: str) -> bool:
     return PathFinder.find_spec(module, [str(folder)]) is not None
 
@@ -61,7 +83,7 @@ def check_suite(suite: str, import_path: Sequence[str]) -> None:
     for sentence in hiding(suite, import_path):
         raise UsageError(sentence, hint=RENAME)
     parts = suite.partition(":")[0].split(".")
-    known = len(libraries.find(".".join(parts), import_path))
+    known = len(find_module(".".join(parts), import_path))
     if known == len(parts):
         return
     looked = f"package {'.'.join(parts[:known])}" if known else ", ".join([*import_path, "what is installed"])
@@ -87,4 +109,4 @@ def hiding(suite: str, import_path: Sequence[str]) -> list[str]:
 
 
 def _is_found_anyway(name: str, file: str) -> bool:
-    return any(spec.origin == file for spec in libraries.find(name, ()))
+    return any(spec.origin == file for spec in find_module(name, ()))

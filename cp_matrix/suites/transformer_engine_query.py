@@ -13,12 +13,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from logging.handlers import BufferingHandler
 from typing import Any
 
+from cp_matrix import question
+
 _ATTENTION = "transformer_engine.pytorch.attention.dot_product_attention.utils"
 #: In the order of the list in which the library returns what is available.
 BACKENDS = ("FlashAttention", "FusedAttention", "UnfusedDotProductAttention")
 _SWITCHES = ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN", "NVTE_UNFUSED_ATTN")
 
 
+@question(library="transformer_engine")
 def backends(
     *,
     dtype: str,

@@ -55,6 +55,10 @@ class Communicator:
             self._grids[inner] = (self._own(rows), self._own(columns))
         return self._grids[inner]
 
+    def shared(self) -> object:
+        """What this world keeps from one case to the next: the one-rank references."""
+        return tuple(self._cache.values())
+
     def group_names(self) -> frozenset[str]:
         """Names of the process groups this world made for its cases."""
         return frozenset(group.group_name for pair in self._grids.values() for group in pair)

@@ -15,7 +15,7 @@ _BEFORE_ALL_OTHERS = 1_000
 
 @contextlib.contextmanager
 def told_exits(box: Mailbox, rank: int) -> Iterator[None]:
-    """Within it, ``os._exit`` first says so in the mailbox.
+    """Within it, ``os._exit`` first says so in the mailbox, and so does a message that cannot be written.
 
     A process that ends so with code 0 tells nobody why: its launcher takes it for one that is done.
     """
@@ -31,6 +31,10 @@ def told_exits(box: Mailbox, rank: int) -> Iterator[None]:
     os._exit = _exit  # type: ignore[assignment]
     try:
         yield
+    except OSError as error:
+        with contextlib.suppress(Exception):
+            box.put_exit(rank, f"it cannot write what it has to say: {error.strerror or error}")
+        raise
     finally:
         os._exit = leave
 

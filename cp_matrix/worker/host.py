@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cp_matrix.worker.parent import die_with_parent
+from cp_matrix.worker.signals import dump_when_asked
 
 if TYPE_CHECKING:
     from cp_matrix.mailbox import Mailbox
@@ -105,6 +106,7 @@ def _meet_at_once() -> None:
 def main() -> None:
     """Serve launches until standard input closes."""
     die_with_parent()
+    dump_when_asked()
     # This process is killed in the end and cannot clean up; the driver removes this folder.
     tempfile.tempdir = sys.argv[1]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the driver decides

@@ -24,16 +24,17 @@ import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
+from cp_matrix.record.results import Leak
 from cp_matrix.worker import services
 from cp_matrix.worker.error_text import LEAK_LIMIT, message_of, name_of, shortened
 from cp_matrix.worker.leaks import (
     CHILD_PROCESSES,
+    IMPORTED_MODULES,
     PROCESS_GROUPS,
     RUNNING_THREADS,
     SUITE_STATE,
     TIMERS,
     WORKING_DIRECTORY,
-    Leak,
     Restoring,
     environment_variable,
 )
@@ -51,9 +52,10 @@ def _stop_timers(restoring: Restoring) -> list[Leak]:
         ("virtual timer", signal.ITIMER_VIRTUAL),
         ("profiling timer", signal.ITIMER_PROF),
     ):
-        left, _ = signal.setitimer(which, 0.0) if TIMERS in restoring else signal.getitimer(which)
+        stopped = TIMERS in restoring
+        left, _ = signal.setitimer(which, 0.0) if stopped else signal.getitimer(which)
         if left:
-            leaks.append(Leak(TIMERS, f"{name} was set to go off in {left:.1f} s"))
+            leaks.append(Leak(TIMERS, f"{name} was set to go off in {left:.1f} s", stopped))
     return leaks
 
 
@@ -99,6 +101,29 @@ def _described(thread: threading.Thread) -> str:
     return f"{thread.name!r} ({runs.__module__}.{name})" if name else repr(thread.name)
 
 
+def _libraries() -> frozenset[str]:
+    """The packages and modules that were imported, without Python's own: importing may change anything.
+
+    What has no spec was not imported: Cython puts names of its own among the modules.
+    """
+    found = {
+        name
+        for name, module in tuple(sys.modules.items())
+        if "." not in name and getattr(module, "__spec__", None) is not None
+    }
+    own = sys.stdlib_module_names | services.MODULES
+    return frozenset(name for name in found - own if not name.startswith("_sysconfigdata"))
+
+
+def sockets() -> frozenset[str]:
+    """The open sockets of this process, as ``NUMBER socket:[INODE]``: gloo's connections among them."""
+    found = set()
+    for path in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # closed between listing and reading
+            found.add(f"{path.name} {path.readlink()}")
+    return frozenset(one for one in found if " socket:" in one)
+
+
 def _process_groups() -> frozenset[str]:
     """Names of the open process groups."""
     if not dist.is_initialized():
@@ -123,6 +148,7 @@ class Snapshot:
     children: frozenset[int]
     groups: frozenset[str]
     default_group: object
+    libraries: frozenset[str]
 
     @classmethod
     def take(cls) -> Snapshot:
@@ -134,6 +160,7 @@ class Snapshot:
             children=_children(),
             groups=_process_groups(),
             default_group=c10d._world.default_pg,
+            libraries=_libraries(),
         )
 
     def restore(
@@ -158,16 +185,21 @@ class Snapshot:
             command = _command_of(pid)
             if not command or services.is_service(command):
                 continue
-            leaks.append(Leak(CHILD_PROCESSES, f"child process {pid} is still running: {command[:80]}"))
-            if CHILD_PROCESSES in restoring:
+            ended = CHILD_PROCESSES in restoring
+            text = f"child process {pid} is still running: {command[:80]}"
+            leaks.append(Leak(CHILD_PROCESSES, text, ended))
+            if ended:
                 with contextlib.suppress(ProcessLookupError):  # it has ended since
                     os.kill(pid, signal.SIGKILL)
         opened = _process_groups() - self.groups - expected_groups
         if opened:
             text = f"{len(opened)} process group{'s' * (len(opened) > 1)} left open"
-            leaks.append(Leak(PROCESS_GROUPS, text))
+            leaks.append(Leak(PROCESS_GROUPS, text, PROCESS_GROUPS in restoring))
             if PROCESS_GROUPS in restoring:
                 _destroy(opened)
+        if imported := sorted(_libraries() - self.libraries):
+            verb = "were" if len(imported) > 1 else "was"
+            leaks.append(Leak(IMPORTED_MODULES, f"{', '.join(imported)} {verb} imported"))
         return leaks
 
     def unhealthy(self) -> str:
@@ -195,7 +227,7 @@ class Snapshot:
                     os.environ[name] = before
             change = "changed" if before is not None else "set"
             what = "was removed" if after is None else f"was {change} to {after!r}"
-            leaks.append(Leak(kind, f"{kind} {what}"))
+            leaks.append(Leak(kind, f"{kind} {what}", kind in restoring))
         return leaks
 
     def _restore_settings(self, restoring: Restoring) -> list[Leak]:
@@ -206,20 +238,21 @@ class Snapshot:
                 if setting.name in restoring:
                     setting.write(before)
                 shown = f"{setting.name} changed {setting.show(before, after)}".rstrip()
-                leaks.append(Leak(setting.name, shown))
+                leaks.append(Leak(setting.name, shown, setting.name in restoring))
         return leaks
 
     def _restore_directory(self, restoring: Restoring) -> list[Leak]:
         now = _working_directory()
         if now == self.directory:
             return []
-        shown = f"working directory changed to {now}"
+        shown, changed_back = f"working directory changed to {now}", False
         if WORKING_DIRECTORY in restoring:
             try:
                 os.chdir(self.directory)
+                changed_back = True
             except OSError as error:
                 shown = f"{shown}; it cannot be changed back: {error}"
-        return [Leak(WORKING_DIRECTORY, shown)]
+        return [Leak(WORKING_DIRECTORY, shown, changed_back)]
 
 
 def reset_suite(suite: str, restoring: Restoring = EVERYTHING) -> str:
@@ -295,7 +328,10 @@ def _reset_peak_resident() -> None:
 def peak_memory() -> int | None:
     """Bytes at the peak since `prepare`: of device memory, or resident on the CPU; None if unknown."""
     if _cuda_is_used():
-        return int(torch.cuda.max_memory_allocated())
+        try:
+            return int(torch.cuda.max_memory_allocated())
+        except RuntimeError:  # its device has failed
+            return None
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:

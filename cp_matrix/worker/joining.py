@@ -9,6 +9,7 @@ from torch._C._distributed_c10d import FileStore
 
 from cp_matrix.facts.nccl import HOW_TO_SHARE, SHARES_GPUS, loaded_version, too_old
 from cp_matrix.mailbox import Mailbox, WorldSpec
+from cp_matrix.worker import flight
 from cp_matrix.worker.context import Communicator
 
 
@@ -51,6 +52,9 @@ def join(box: Mailbox, spec: WorldSpec, rank: int, device: torch.device) -> Comm
         _check_nccl()
     if device.type == "cuda":
         torch.cuda.set_device(device)
+    flight.enable()
+    # Otherwise NCCL's watchdog aborts a rank whose device fails, perhaps before it has said why.
+    os.environ.setdefault("TORCH_NCCL_RETHROW_CUDA_ERRORS", "0")
     store = FileStore(str(box.folder / "process_group"), spec.world_size)
     dist.init_process_group(
         backend,

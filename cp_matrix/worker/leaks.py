@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Self
 
 PROCESS_GROUPS = "process groups"
 CHILD_PROCESSES = "child processes"
@@ -17,6 +16,8 @@ RANDOM_NUMBERS = "random numbers"
 MEMORY = "memory"
 REPLACED_FUNCTIONS = "functions of modules"
 TIMERS = "timers"
+STREAMS = "standard streams"
+IMPORTED_MODULES = "imported modules"
 WORKING_DIRECTORY = "working directory"
 #: All that the suite's own ``reset_between_cases`` puts back.
 SUITE_STATE = "suite state"
@@ -29,17 +30,6 @@ _ONLY_BY_NAME = frozenset({PROCESS_GROUPS, CHILD_PROCESSES, REPLACED_FUNCTIONS})
 def environment_variable(name: str) -> str:
     """The kind of leak that this variable's value is."""
     return f"environment variable {name}"
-
-
-class Leak(str):
-    """One line that says what was left behind; ``kind`` names what it is."""
-
-    kind: str
-
-    def __new__(cls, kind: str, text: str) -> Self:
-        leak = super().__new__(cls, text)
-        leak.kind = kind
-        return leak
 
 
 @dataclass(frozen=True)

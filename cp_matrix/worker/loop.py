@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,10 @@ from cp_matrix.mailbox import (
     Ready,
     WorldSpec,
 )
-from cp_matrix.record.results import LogSpan, RankResult
+from cp_matrix.record.device_failure import device_assertion
+from cp_matrix.record.results import Leak, LogSpan, RankResult
+from cp_matrix.worker.asides import Asides
+from cp_matrix.worker.device_state import is_failed
 from cp_matrix.worker.error_text import (
     LEAK_LIMIT,
     MESSAGE_LIMIT,
@@ -42,11 +46,13 @@ from cp_matrix.worker.error_text import (
     traceback_of,
 )
 from cp_matrix.worker.exits import leave_without_waiting, told_exits
-from cp_matrix.worker.leaks import RANDOM_NUMBERS, Leak, Restoring
+from cp_matrix.worker.leaks import RANDOM_NUMBERS, STREAMS, Restoring
 from cp_matrix.worker.parent import die_with_parent
 from cp_matrix.worker.peers import peers_gone
 from cp_matrix.worker.ranklog import RankLog
 from cp_matrix.worker.signals import StackDumps
+from cp_matrix.worker.skips import skip_reason
+from cp_matrix.worker.terminal import no_terminal
 
 _PR_SET_CHILD_SUBREAPER = 36
 #: Taken before any case can put others in their place.
@@ -109,6 +115,13 @@ def _waits(longest: float) -> Iterator[None]:
         yield
 
 
+@dataclass
+class Place:
+    """Where a rank is: the id of its case, or of its last one; empty before the first."""
+
+    case: str = ""
+
+
 class Rank:
     """One rank of one world, after it has joined its process group."""
 
@@ -120,6 +133,7 @@ class Rank:
         communicator: Any,
         suite: CaseFunction,
         dumps: StackDumps | None = None,
+        place: Place | None = None,
     ) -> None:
         self.box = box
         self.spec = spec
@@ -127,9 +141,16 @@ class Rank:
         self.communicator = communicator
         self.suite = suite
         self.dumps = dumps
+        self.place = place or Place()
+        self.asides = Asides(lambda: self.place.case)
+        self._memory: Any = None
 
     def serve(self) -> None:
         """Take orders until told to stop. Does not return while the world waits to be replaced."""
+        with self.asides.noted():
+            self._serve()
+
+    def _serve(self) -> None:
         number = 0
         while True:
             order = self._next_order(number)
@@ -164,11 +185,14 @@ class Rank:
 
         from cp_matrix.worker import isolation
         from cp_matrix.worker.context import Context, ToleranceError
+        from cp_matrix.worker.device_memory import DeviceMemory
         from cp_matrix.worker.watch import Watch
 
+        memory = self._memory = self._memory or DeviceMemory(self.communicator.shared)
         rank = self.communicator.rank
+        self.place.case = order.case
         log_start = self.log.size()
-        self.box.mark_entered(number, rank, _monotonic())
+        self.box.mark_entered(number, rank, _monotonic(), log_start)
         spec = self.spec
         restoring = Restoring.of(usual=spec.isolation is Isolation.RESTORE, named=spec.reset)
         snapshot = isolation.Snapshot.take()
@@ -178,11 +202,18 @@ class Rank:
         else:
             isolation.reset_peak()
         watch = Watch.take(spec.suite) if spec.watch else None
+        sockets = isolation.sockets() if self.communicator.backend == "gloo" else frozenset()
+        memory.begin()
         context = Context(self.communicator, self.spec.seed)
         error: BaseException | None = None
+        skip: str | None = None
         returned = False
         started, clock, process = _time(), _perf_counter(), os.getpid()
         try:
+            if spec.debug_rank == rank:
+                from cp_matrix.worker import debugging
+
+                debugging.INTERRUPTS.taken = True
             value: object = self.suite(order.params, context)
             _refuse_unfinished(value)
             if self.communicator.device.type == "cuda":
@@ -198,10 +229,21 @@ class Rank:
         if os.getpid() != process:
             os._exit(0)  # a process that the case has forked: it must not go on as a second rank
         seconds, ended = _perf_counter() - clock, _monotonic()
+        if spec.debug_rank == rank:
+            debugging.after_case(error, mismatch=isinstance(error, ToleranceError))
         peak = isolation.peak_memory()
+        self.log.flush()
+        streams = self.log.attach()
+        if error is not None and (skip := skip_reason(error)) is not None:
+            error = _mismatch(context)  # what was compared before it was
         gone: tuple[int, ...] = ()
+        device_failed = error is not None and is_failed(error, self.communicator.device)
         if error is not None:
-            if not returned:
+            if device_failed:
+                _note(error, "the device says", lambda: device_assertion(self.log.head(log_start)))
+            elif isinstance(error, torch.OutOfMemoryError):
+                _note(error, "memory", lambda: memory.explain(self.communicator.device, self._processes()))
+            if not returned and not device_failed:
                 gone = peers_gone(self.box, rank, spec.world_size)
             self.log.write(traceback_of(error))
         self.log.flush()
@@ -216,6 +258,8 @@ class Rank:
             ended=ended,
             returned=returned,
             peers_gone=gone,
+            skip=skip if error is None else None,
+            device_failed=device_failed,
         )
         try:
             result = _with_figures(result, context, error, peak)
@@ -231,27 +275,60 @@ class Rank:
                 values={},
                 phases={},
                 returned=False,
+                skip=None,
             )
             self.box.put_result(number, result)
-        self.log.attach()
         del error, context
-        unhealthy = isolation.reset_suite(spec.suite, restoring)
-        leaks: list[Leak] = []
+        unhealthy = "its device failed" if device_failed else isolation.reset_suite(spec.suite, restoring)
+        leaks = [Leak(STREAMS, what, put_right=True) for what in streams]
         try:
             leaks += snapshot.restore(self.communicator.group_names() - groups_before, restoring)
             if self.dumps is not None:
                 self.dumps.arm()
             unhealthy = unhealthy or snapshot.unhealthy()
-            isolation.collect()
-            if watch is not None:
+            # Those to a peer that is gone close by themselves.
+            if sockets - isolation.sockets() and not peers_gone(self.box, rank, spec.world_size):
+                unhealthy = unhealthy or "the case closed connections that it had not opened"
+            if not device_failed:
+                isolation.collect()
+                leaks += memory.compare(order.case)
+            if watch is not None and not device_failed:
                 leaks += watch.compare(restoring)
         except Exception as broken:  # noqa: BLE001 - a case may have put anything in the place of what is looked at
             self.log.write(traceback_of(broken))
             unhealthy = f"the process cannot be put back in order: {name_of(broken)}: {message_of(broken)}"
-        shown_leaks = tuple(shortened(encodable(leak), LEAK_LIMIT) for leak in leaks)
-        kinds = tuple(encodable(leak.kind) for leak in leaks)
+        self.asides.adopt(order.case)
+        told = tuple(map(_storable, [*self.asides.take(), *leaks]))
         go = not unhealthy and seconds <= order.limit and may_go_on(result, spec.after_failure)
-        self.box.put_after(number, rank, After(shown_leaks, unhealthy, kinds), go=go)
+        self.box.put_after(number, rank, After(told, unhealthy), go=go)
+
+    def _processes(self) -> dict[int, str]:
+        """The ranks of this world by their process ids."""
+        pids = {rank: self.box.pid(rank) for rank in range(self.spec.world_size)}
+        return {one.pid: f"rank {rank}" for rank, one in pids.items() if one is not None}
+
+
+def _storable(leak: Leak) -> Leak:
+    text = shortened(encodable(leak.text), LEAK_LIMIT)
+    return msgspec.structs.replace(leak, kind=encodable(leak.kind), text=text)
+
+
+def _note(error: BaseException, label: str, find: Callable[[], str]) -> None:
+    """Add to an exception what is known besides."""
+    with contextlib.suppress(
+        Exception
+    ):  # of a device in this state anything may fail; the error itself is told
+        if text := find():
+            error.add_note(f"{label}: {text}")
+
+
+def _mismatch(context: Any) -> BaseException | None:
+    """What `Context.raise_for_mismatch` raises, or None."""
+    try:
+        context.raise_for_mismatch()
+    except Exception as error:  # noqa: BLE001 - the case may have put anything into the context
+        return error.with_traceback(None)
+    return None
 
 
 def may_go_on(result: RankResult, after_failure: AfterFailure) -> bool:
@@ -314,16 +391,24 @@ def main(folder: str) -> None:
     box = Mailbox(Path(folder))
     spec = box.spec()
     rank = int(os.environ["RANK"])
-    log = RankLog(Path(spec.logs) / f"rank{rank}.log", f"{spec.logs_relative}/rank{rank}.log")
-    box.put_pid(rank)
+    output = None
+    if spec.debug_rank == rank:
+        from cp_matrix.worker.debugging import open_terminal
+
+        output = open_terminal(box)
+    log = RankLog(Path(spec.logs) / f"rank{rank}.log", f"{spec.logs_relative}/rank{rank}.log", output)
+    place = Place()
     with box.stacks_path(rank).open("w") as stacks:
         dumps = StackDumps(stacks, log.descriptor)
+        # Whoever knows the process may ask for its stacks.
+        box.put_pid(rank)
         os.environ.update(spec.environment)
         if spec.isolation is Isolation.OFF:
             os.environ["CP_MATRIX_KEEP_STATE"] = "1"  # for suites that put things back by themselves
         _set_import_path(spec.import_path)
-        with told_exits(box, rank):
-            _serve(box, spec, rank, log, dumps, inherited_torch)
+        box.prepare_exit(rank)
+        with told_exits(box, rank), no_terminal(rank, spec.debug_rank, lambda: place.case):
+            _serve(box, spec, rank, log, dumps, place, inherited_torch)
         log.flush()
         leave_without_waiting()
 
@@ -336,19 +421,32 @@ def _set_import_path(first: tuple[str, ...]) -> None:
 
 
 def _serve(
-    box: Mailbox, spec: WorldSpec, rank: int, log: RankLog, dumps: StackDumps, inherited_torch: bool
+    box: Mailbox,
+    spec: WorldSpec,
+    rank: int,
+    log: RankLog,
+    dumps: StackDumps,
+    place: Place,
+    inherited_torch: bool,
 ) -> None:
     try:
         communicator, suite, ready = _start(box, spec, rank, inherited_torch)
     except BaseException as error:  # noqa: BLE001 - told to the driver, which ends the world at once
         log.write(traceback_of(error))
-        box.put_broken(rank, rank_error(error))
+        box.put_broken(rank, rank_error(error, innermost=False))
         sys.exit(1)
     # What was made so far lives as long as the process: keep it out of every later collection.
     gc.collect()
     gc.freeze()
+    _look_out(box, rank, communicator.backend)
     box.put_ready(rank, ready)
-    Rank(box, spec, log, communicator, suite, dumps).serve()
+    Rank(box, spec, log, communicator, suite, dumps, place).serve()
+
+
+def _look_out(box: Mailbox, rank: int, backend: str) -> None:
+    from cp_matrix.worker.flight import Lookout
+
+    Lookout(box, rank, backend)
 
 
 def _start(
@@ -357,8 +455,15 @@ def _start(
     from cp_matrix.worker.joining import device_of, join
 
     device = device_of(spec, rank)
+    if spec.debug_rank is not None:
+        from cp_matrix.worker import debugging
+
+        debugging.prepare(debugged=spec.debug_rank == rank)
     suite = load_suite(spec.suite)
-    return join(box, spec, rank, device), suite, Ready(str(device), inherited_torch)
+    communicator = join(box, spec, rank, device)
+    if spec.debug_rank is not None:
+        debugging.INTERRUPTS.taken = False
+    return communicator, suite, Ready(str(device), inherited_torch)
 
 
 if __name__ == "__main__":

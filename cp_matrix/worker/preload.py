@@ -15,8 +15,9 @@ import importlib
 import logging
 import os
 
-from cp_matrix.mailbox import PRELOAD_VARIABLE
+from cp_matrix.mailbox import PRELOAD_VARIABLE, STACKS_VARIABLE
 from cp_matrix.worker.parent import die_with_parent
+from cp_matrix.worker.signals import dump_when_asked
 
 _WORKER = (
     "torch",
@@ -31,6 +32,8 @@ def preload() -> None:
     """Import torch, the worker and the libraries, and leave the garbage collector with nothing to scan."""
     # The fork server outlives its parent while ranks hold its pipe; without it they die as well.
     die_with_parent()
+    dump_when_asked()
+    os.environ.pop(STACKS_VARIABLE, None)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")

@@ -19,6 +19,14 @@ VARIABLES = frozenset(
 #: Threads by name: torch.compile's pool and its timers, tqdm's monitor.
 THREADS = frozenset({"InductorSubproc", "subproc_worker_timer", "tqdm_monitor"})
 
+#: What torch itself needs and loads when it first does: its declared dependencies, and a script's module.
+MODULES = frozenset(
+    {
+        *("filelock", "fsspec", "jinja2", "markupsafe", "mpmath", "networkx", "numpy", "sympy", "triton"),
+        *("_remote_module_non_scriptable", "setuptools", "typing_extensions"),
+    }
+)
+
 _COMMANDS = (
     "torch/_inductor/compile_worker",
     "torch._inductor.compile_worker",

@@ -64,8 +64,12 @@ def _set_umask(value: int) -> None:
     os.umask(value)
 
 
-def _set_hooks(value: tuple[Any, Any]) -> None:
-    sys.excepthook, threading.excepthook = value
+def _hooks() -> tuple[object, ...]:
+    return sys.excepthook, sys.unraisablehook, threading.excepthook, sys.breakpointhook
+
+
+def _set_hooks(value: tuple[Any, ...]) -> None:
+    sys.excepthook, sys.unraisablehook, threading.excepthook, sys.breakpointhook = value
 
 
 SETTINGS: tuple[Setting, ...] = (
@@ -90,8 +94,6 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("signal handlers", signals.handlers, signals.set_handlers, signals.changed_handlers, are_others),
     Setting("blocked signals", signals.blocked, signals.set_blocked, signals.changed_blocked),
     Setting("umask", _umask, _set_umask, "from {:03o} to {:03o}".format),
-    Setting(
-        "exception hooks", lambda: (sys.excepthook, threading.excepthook), _set_hooks, "".format, are_others
-    ),
+    Setting("exception hooks", _hooks, _set_hooks, "".format, are_others),
     Setting(REPLACED_FUNCTIONS, patches.read, patches.write, patches.difference, are_others),
 )

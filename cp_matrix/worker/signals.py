@@ -1,11 +1,13 @@
-"""A rank's signals: handlers, what is blocked, and the dumps of its stacks, whatever a case does to them."""
+"""Signals of a rank: handlers, what is blocked, and the dumps of its stacks, whatever a case does to them."""
 
+import contextlib
 import faulthandler
+import os
 import signal
 from collections.abc import Sequence
 from typing import IO
 
-from cp_matrix.mailbox import STACKS_SIGNAL
+from cp_matrix.mailbox import STACKS_SIGNAL, STACKS_VARIABLE
 
 _CATCHABLE = tuple(sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}))
 
@@ -45,6 +47,16 @@ def _names(numbers: Sequence[int]) -> str:
     return ", ".join(
         number.name if isinstance(number, signal.Signals) else f"signal {int(number)}" for number in numbers
     )
+
+
+def dump_when_asked() -> None:
+    """Have `STACKS_SIGNAL` write the stacks of this process, which starts ranks, into a file of its own."""
+    path = os.environ.get(STACKS_VARIABLE)
+    if path is None:
+        return
+    with contextlib.suppress(OSError):  # no room: where it is will not be known
+        file = os.open(f"{path}.{os.getpid()}", os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        faulthandler.register(STACKS_SIGNAL, file=file, all_threads=True, chain=False)
 
 
 class StackDumps:

@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from cp_matrix.worker.leaks import MEMORY, RANDOM_NUMBERS, Leak, Restoring
+from cp_matrix.record.results import Leak
+from cp_matrix.worker.leaks import MEMORY, RANDOM_NUMBERS, Restoring
 from cp_matrix.worker.picture import Picture, picture_of
 
 #: Bytes more that a process may hold after a case without a word: allocators round up and libraries load.
@@ -33,7 +34,6 @@ class Watch:
 
     states: Mapping[str, Picture]
     numbers: tuple[object, ...]
-    device_memory: int
     resident_memory: int
     suite: str
 
@@ -43,7 +43,6 @@ class Watch:
         return cls(
             states=_pictures(suite),
             numbers=_numbers(),
-            device_memory=_device_memory(),
             resident_memory=_resident_memory(),
             suite=suite,
         )
@@ -61,13 +60,8 @@ class Watch:
                 leaks.append(Leak(name, f"{name} changed{_change(before, after)}"))
         if RANDOM_NUMBERS not in restoring and self.numbers != _numbers():
             leaks.append(Leak(RANDOM_NUMBERS, "state of the random number generators moved on"))
-        for where, before_bytes, after_bytes in (
-            ("device", self.device_memory, _device_memory()),
-            ("resident", self.resident_memory, _resident_memory()),
-        ):
-            grown = after_bytes - before_bytes
-            if grown >= UNREMARKABLE:
-                leaks.append(Leak(MEMORY, f"{grown // _MIB} MiB more {where} memory held"))
+        if (grown := _resident_memory() - self.resident_memory) >= UNREMARKABLE:
+            leaks.append(Leak(MEMORY, f"{grown // _MIB} MiB more resident memory held"))
         return leaks
 
 
@@ -119,10 +113,6 @@ def _numbers() -> tuple[object, ...]:
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         states.append(bytes(torch.cuda.get_rng_state().numpy().tobytes()))
     return tuple(states)
-
-
-def _device_memory() -> int:
-    return int(torch.cuda.memory_allocated()) if torch.cuda.is_initialized() else 0  # type: ignore[no-untyped-call]
 
 
 def _resident_memory() -> int:

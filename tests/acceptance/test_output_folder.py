@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -119,6 +120,40 @@ def test_a_full_folder_is_named_with_what_to_do(full: Finished) -> None:
     assert (said, "Traceback" in full.err) == ([True] * 3, False), full.said
 
 
+def test_what_filled_the_folder_is_named(full: Finished) -> None:
+    assert re.search(r"The run folder holds .* MB, of which logs/w0001/rank[01]\.log", full.err), full.said
+
+
+def test_everything_known_of_a_run_in_a_full_folder_is_kept(full: Finished) -> None:
+    verdicts = {name: verdict for name, verdict in full.verdicts.items() if name != "matrix[fills]"}
+    assert (set(full.verdicts), verdicts) == (
+        {"matrix[passes1]", "matrix[fills]", "matrix[passes2]", "matrix[passes3]"},
+        {
+            "matrix[passes1]": Verdict.PASSED,
+            "matrix[passes2]": Verdict.NOT_RUN,
+            "matrix[passes3]": Verdict.NOT_RUN,
+        },
+    ), full.said
+
+
+@pytest.mark.parametrize("where", ["out", "junit.xml", "summary.md", "results"])
+def test_cases_that_a_full_folder_leaves_without_a_run_say_so(full: Finished, where: str) -> None:
+    texts = {
+        "out": lambda: full.out.partition("not run because")[2],
+        "results": lambda: full.results["matrix[passes2]"].reason,
+    }
+    text = texts[where]() if where in texts else (full.run / where).read_text()
+    shown = ("No space left on device" in text, "The run folder holds" in text)
+    assert shown == (True, True), full.said
+
+
+def test_junit_of_a_full_folder_says_what_the_run_said(full: Finished) -> None:
+    junit = {case.name: case for suite in full.junit() for case in suite}
+    found = {name: [type(one).__name__ for one in case.result] for name, case in junit.items()}
+    assert (found["matrix[passes1]"], found["matrix[passes2]"]) == ([], ["Error"]), full.said
+    assert "not finished" not in (full.run / "junit.xml").read_text()
+
+
 def test_verdicts_before_a_full_folder_are_shown(full: Finished) -> None:
     assert "PASSED  matrix[passes1]" in full.out, full.said
 
@@ -131,6 +166,40 @@ def test_a_full_folder_leaves_no_process(full: Finished) -> None:
     from cp_matrix.run import processes
 
     assert processes.marked(full.run.name) == []
+
+
+def test_a_folder_without_room_for_a_run_is_refused_before_it(project: Project) -> None:
+    with mounted(project.folder / "tiny", "size=40k"):
+        finished = project.run(project.cases("passes"), "--out", "tiny")
+    said = ("No space left on device" in finished.err, "PASSED" in finished.out)
+    assert (finished.exit_code, said) == (2, (True, False)), finished.said
+
+
+def test_a_junit_file_that_finds_no_room_in_the_end_is_short_or_gone_but_never_out_of_date(
+    project: Project,
+) -> None:
+    """Its disk has room for what is said before anything runs, and hardly more."""
+    with mounted(project.folder / "small", "size=12k"):
+        path = project.folder / "small" / "junit.xml"
+        finished = project.run(project.cases("passes", "fails"), "--junit", str(path))
+        text = path.read_text() if path.exists() else ""
+    assert "not finished" not in text, finished.said
+    assert bool(text) or "out of date and has been removed" in finished.err, finished.said
+    assert "matrix[passes]" in finished.out
+
+
+def test_a_run_that_is_refused_leaves_no_older_junit_file(project: Project) -> None:
+    path = project.folder / "report.xml"
+    path.write_text('<?xml version="1.0" encoding="UTF-8"?>\n<testsuites name="cp-matrix" tests="1"/>')
+    project.write("broken.yaml", "tests: 7")
+    finished = project.run("broken.yaml", "--junit", "report.xml")
+    assert (finished.exit_code, path.exists()) == (2, False), finished.said
+
+
+def test_a_file_that_is_no_junit_file_outlives_a_run_that_is_refused(project: Project) -> None:
+    path = project.write("broken.yaml", "tests: 7")
+    finished = project.run("broken.yaml", "--junit", "broken.yaml")
+    assert (finished.exit_code, path.read_text()) == (2, "tests: 7"), finished.said
 
 
 def test_a_folder_that_is_removed_ends_the_run_with_3(runs: SideBySide[Finished]) -> None:

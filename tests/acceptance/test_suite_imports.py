@@ -108,7 +108,7 @@ def test_an_import_that_fails_on_one_rank_is_told_with_its_traceback(
 @pytest.mark.parametrize("start", STARTS)
 def test_a_thread_that_is_left_is_named_and_not_waited_for(runs: SideBySide[Finished], start: str) -> None:
     attempt = runs[start].results["leaves_a_thread[1]"].attempts[-1]
-    left = {leak for record in attempt.ranks for leak in record.leaks}
+    left = {leak.text for record in attempt.ranks for leak in record.leaks}
     ended = [one for one in runs[start].events if isinstance(one, WorldEnded) and one.world == attempt.world]
     assert left == {"thread 'Thread-1 (sleep)' (time.sleep) is still running"}
     assert [one.reason for one in ended] == [""]

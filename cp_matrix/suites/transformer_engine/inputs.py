@@ -36,20 +36,29 @@ class Shard:
     keys: torch.Tensor
 
 
-def draw_inputs(problem: Problem, packing: Sequences | None, context: Context) -> Inputs:
-    """Standard normal numbers clamped to [-1, 1], the same on every rank.
+def draw_inputs(problem: Problem, packing: Sequences | None, context: Context, team: int = 0) -> Inputs:
+    """Standard normal numbers, the same on every rank of a team, and but for the bias clamped to [-1, 1].
 
-    Padding holds ordinary numbers as well: whoever looks at it gets a wrong result.
+    Padding holds ordinary numbers as well: whoever looks at it gets a wrong result. What is to be quantized
+    has a range of its own on each rank, see `_fading`.
+
+    Args:
+        team: each has numbers of its own.
     """
 
     def numbers(salt: int, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        generator = context.generator(salt)
-        return torch.randn(shape, generator=generator, device=context.device, dtype=dtype).clamp_(-1, 1)
+        generator = context.generator(salt, *([team] if team else []))
+        return torch.randn(shape, generator=generator, device=context.device, dtype=dtype)
 
     def tokens(salt: int, seqlen: int, heads: int, dim: int) -> torch.Tensor:
         places = (problem.batch, seqlen) if problem.layout is Layout.BSHD else (seqlen, problem.batch)
         shape = (*(places if packing is None else (packing.total,)), heads, dim)
-        return numbers(salt, shape, problem.torch_dtype)
+        drawn = numbers(salt, shape, problem.torch_dtype).clamp_(-1, 1)
+        if problem.fp8 is not None:
+            along = [1] * len(shape)
+            along[problem.layout.token_dim] = -1
+            drawn *= _fading(drawn.shape[problem.layout.token_dim], context.device).to(drawn).view(along)
+        return drawn
 
     sizes = (problem.batch, problem.heads, problem.seqlen_q, problem.seqlen_kv)
     bias = shape_of_bias(problem.bias_shape, sizes)
@@ -60,8 +69,30 @@ def draw_inputs(problem: Problem, packing: Sequences | None, context: Context) -
         v=tokens(2, problem.seqlen_kv, problem.kv_heads, problem.head_dim_v),
         dout=tokens(3, problem.seqlen_q, problem.heads, problem.head_dim_v).flatten(-2),
         bias=numbers(4, bias, problem.torch_dtype) if problem.bias != "no_bias" else None,
-        softmax_offset=numbers(5, (problem.heads,), torch.float32) if learned else None,
+        softmax_offset=numbers(5, (problem.heads,), torch.float32).clamp_(-1, 1) if learned else None,
     )
+
+
+def _fading(tokens: int, device: torch.device) -> torch.Tensor:
+    """A factor for each token: 1 at both ends of a sequence, halved each eighth of it towards the middle.
+
+    The outer chunks are the first rank's and the inner ones the last rank's: ranks that do not agree on one
+    scale read each other's numbers wrongly.
+    """
+    place = torch.arange(tokens, device=device)
+    return 0.5 ** (torch.minimum(place, tokens - 1 - place) * (8 / tokens))
+
+
+#: What each result becomes, times which, when inputs are mirrored.
+MIRRORED = {"out": -1, "dq": -2, "dk": -2, "dv": -2, "dbias": 2, "d_softmax_offset": 2, "max_logit": 1}
+
+
+def mirrored(inputs: Inputs) -> Inputs:
+    """Inputs with the same answer but for factors (`MIRRORED`), which are exact in any floating dtype.
+
+    Whoever takes something that an earlier run has left in memory for the answer is wrong then.
+    """
+    return replace(inputs, q=-inputs.q, k=-inputs.k, v=-inputs.v, dout=-2 * inputs.dout)
 
 
 def shard_of(
@@ -82,8 +113,8 @@ def deal(inputs: Inputs, problem: Problem, shard: Shard) -> Inputs:
     """One rank's share. A bias is cut along the queries alone: every rank sees all keys."""
     dim = problem.layout.token_dim
     bias = inputs.bias
-    if bias is not None and bias.shape[2] > 1:
-        bias = bias.index_select(2, shard.queries)
+    if bias is not None:
+        bias = bias.index_select(2, shard.queries) if bias.shape[2] > 1 else bias.clone()
     return replace(
         inputs,
         q=inputs.q.index_select(dim, shard.queries),

@@ -132,8 +132,32 @@ def chosen_backend(library: Library) -> str:
     if chosen["use_flash_attention"]:
         return f"FlashAttention {chosen['flash_attention_backend']}"
     if chosen["use_fused_attention"]:
-        return "FusedAttention"
+        return f"FusedAttention {_sub_backend(library, chosen['fused_attention_backend'])}"
     return "UnfusedDotProductAttention"
+
+
+def _sub_backend(library: Library, chosen: Any) -> str:
+    # An enumeration in later versions, a table in earlier ones, of which both know these.
+    known = library.context_parallel.FusedAttnBackend
+    names = [name for name in ("F16_arbitrary_seqlen", "FP8") if int(known[name]) == int(chosen)]
+    return names[0] if names else f"sub-backend {int(chosen)}"
+
+
+def wanted_backend(problem: Problem) -> str:
+    """How `chosen_backend` has to begin for what a problem is about."""
+    if problem.backend == "flash":
+        # Only version 3 knows of padding between sequences.
+        return "FlashAttention 3." if problem.padded else "FlashAttention "
+    return f"FusedAttention {'F16_arbitrary_seqlen' if problem.fp8 is None else 'FP8'}"
+
+
+def empty_padding(library: Library, problem: Problem, scheme: str) -> tuple[str, ...]:
+    """Which results the library promises to be zero behind packed sequences, in its ranks' shares."""
+    if problem.backend == "flash":
+        return ("dq", "dk", "dv")
+    if not hasattr(library.context_parallel, "_zero_thd_padding"):
+        return ()
+    return {"all_gather": ("out", "dq"), "a2a": ()}.get(scheme, ("dq", "dk", "dv"))
 
 
 def reset_fp8(library: Library) -> None:

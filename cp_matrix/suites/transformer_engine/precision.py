@@ -60,7 +60,7 @@ def quantize_qkv(
 
 
 def plain(library: Library, tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor in 16 bits, whether or not it is in FP8."""
+    """A copy in 16 bits, whether or not the tensor is in FP8: read now, whatever becomes of it later."""
     if isinstance(tensor, library.pytorch.QuantizedTensor):
         tensor = tensor.dequantize()
-    return tensor.detach()
+    return tensor.detach().clone()

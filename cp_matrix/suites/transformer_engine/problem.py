@@ -70,6 +70,11 @@ class Problem:
         return DTYPES[self.dtype]
 
     @property
+    def causal(self) -> bool:
+        """Whether no query sees a key behind its own position."""
+        return "causal" in self.mask
+
+    @property
     def training(self) -> bool:
         """Whether backward runs: cuDNN has no gradient of a bias that all queries share."""
         return self.bias_shape != "111s"

@@ -17,12 +17,13 @@ class Tolerance:
         close: absolute, and relative to the expected value, for each element.
         rmse: of the root mean square error; absolute, or with ``relative`` a part of the range of
             values that both tensors span together.
-        relative: with it a single element may be far off; how many are is only said.
+        relative: with it, and with ``only_rmse``, a single element may be far off; how many are is only said.
     """
 
     close: float
     rmse: float
     relative: bool = False
+    only_rmse: bool = False
 
 
 def tolerance_of(problem: Problem) -> Tolerance:
@@ -34,6 +35,15 @@ def tolerance_of(problem: Problem) -> Tolerance:
     return Tolerance(2.5e-2 if problem.heads == problem.kv_heads else 3.5e-2, 0.01)
 
 
+def rounding_of(problem: Problem) -> float:
+    """How far one rank's kernel may be from float32: root mean square error, over that of what is expected.
+
+    Rounding once or twice in the middle and once at the end makes 0.0024 in bfloat16 and 0.0003 in float16,
+    whatever the mask and the number of keys; one key too many or too few in 512 makes 0.04.
+    """
+    return {"bf16": 0.01, "fp16": 0.002, "fp8": 0.3}[problem.dtype]
+
+
 def value_range(actual: torch.Tensor, expected: torch.Tensor) -> float:
     """The largest value in either tensor less the smallest; 0 if that is not finite, which fails anyway."""
     both = torch.cat((actual.flatten(), expected.flatten())).float()
@@ -42,10 +52,19 @@ def value_range(actual: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 def compare(
-    context: Context, name: str, actual: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance
+    context: Context,
+    name: str,
+    actual: torch.Tensor,
+    expected: torch.Tensor,
+    tolerance: Tolerance,
+    *,
+    allow_zero: bool = False,
 ) -> bool:
     """Record how far ``actual`` is off, and whether that is too far."""
-    bound = tolerance.rmse * (value_range(actual, expected) if tolerance.relative else 1.0)
+    bound = tolerance.rmse
+    if tolerance.relative:
+        # Below a part of the range, not at it: where both are constant, that would be no bound at all.
+        bound = math.nextafter(bound * value_range(actual, expected), -math.inf)
     return context.compare(
         name,
         actual,
@@ -53,5 +72,6 @@ def compare(
         atol=tolerance.close,
         rtol=tolerance.close,
         rmse_bound=bound,
-        require_close=not tolerance.relative,
+        require_close=not (tolerance.relative or tolerance.only_rmse),
+        allow_zero=allow_zero,
     )

@@ -1,4 +1,4 @@
-"""Which cases of a test fail: the smallest description that what was tried supports. Pure functions.
+"""Which cases of a test fail: the smallest description that what was run supports. Pure functions.
 
 A case is a point: the values of its test's axes. A description is a list of boxes, of which one is "these
 axes have these values"; a point is in the failing region if it is in one of them.
@@ -45,27 +45,35 @@ def _differing(one: Point, other: Point) -> list[int]:
     return [axis for axis, (a, b) in enumerate(zip(one, other, strict=True)) if a != b]
 
 
-def describe(victim: Point, failed: Collection[Point], passed: Collection[Point]) -> list[Box]:
+def describe(
+    victim: Point, failed: Collection[Point], passed: Collection[Point], most: int | None = None
+) -> list[Box]:
     """The fewest conditions that hold for all points that failed and for none that passed.
 
     One box if one can do it; otherwise further ones until all failures are covered. ``victim`` is one
-    of ``failed``.
+    of ``failed``. A failure for which ``most`` conditions are too few is left out.
     """
-    whole = _one_box(failed, passed)
+    axes = len(victim)
+    most = axes if most is None else min(most, axes)
+    whole = _one_box(failed, passed, most)
     if whole is not None:
         return [whole]
     boxes: list[Box] = []
     # In an order that does not depend on how a set happens to be stored.
     left = [victim, *sorted((one for one in failed if one != victim), key=repr)]
     while left:
-        boxes.append(_box_around(left[0], failed, passed))
-        left = [one for one in left if one not in boxes[-1]]
+        box = _box_around(left[0], failed, passed, most)
+        if box is not None:
+            boxes.append(box)
+        elif most == axes:
+            raise ValueError("a point failed and passed")
+        left = [one for one in left[1:] if box is None or one not in box]
     return boxes
 
 
-def _one_box(failed: Collection[Point], passed: Collection[Point]) -> Box | None:
+def _one_box(failed: Collection[Point], passed: Collection[Point], most: int) -> Box | None:
     count = len(next(iter(failed)))
-    for size in range(count + 1):
+    for size in range(most + 1):
         fitting = []
         for chosen in combinations(range(count), size):
             box = Box(tuple((axis, frozenset(one[axis] for one in failed)) for axis in chosen))
@@ -76,8 +84,8 @@ def _one_box(failed: Collection[Point], passed: Collection[Point]) -> Box | None
     return None
 
 
-def _box_around(centre: Point, failed: Collection[Point], passed: Collection[Point]) -> Box:
-    for size in range(len(centre) + 1):
+def _box_around(centre: Point, failed: Collection[Point], passed: Collection[Point], most: int) -> Box | None:
+    for size in range(most + 1):
         fitting = []
         for chosen in combinations(range(len(centre)), size):
             box = Box(tuple((axis, frozenset((centre[axis],))) for axis in chosen))
@@ -85,7 +93,7 @@ def _box_around(centre: Point, failed: Collection[Point], passed: Collection[Poi
                 fitting.append(_widened(box, failed, passed))
         if fitting:
             return max(fitting, key=lambda box: sum(one in box for one in failed))
-    raise ValueError("a point failed and passed")
+    return None
 
 
 def _widened(box: Box, failed: Collection[Point], passed: Collection[Point]) -> Box:
@@ -123,6 +131,20 @@ def in_words(boxes: Sequence[Box], names: Sequence[str]) -> str:
     return "whenever " + ", or ".join(
         " and ".join(_condition(names[axis], values) for axis, values in box.allowed) for box in boxes
     )
+
+
+def counted(
+    boxes: Sequence[Box], names: Sequence[str], failed: Collection[Point], tried: Collection[Point]
+) -> str:
+    """The description with what it rests on: ``fails whenever heads=4: 40 of 40, 0 of 320 others``.
+
+    Args:
+        tried: all points of which something is known, those that failed among them.
+    """
+    inside = [one for one in tried if any(one in box for box in boxes)]
+    fails, others = sum(one in failed for one in inside), len(tried) - len(inside)
+    text = f"fails {in_words(boxes, names)}: {fails} of {len(inside)}"
+    return f"{text}, {len(failed) - fails} of {others} others" if others else text
 
 
 def _condition(name: str, values: frozenset[tuple[str, Scalar]]) -> str:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cp_matrix.bisect import axes
-from cp_matrix.bisect.axes import Box, Point, challenges, describe, in_words, irrelevant, neighbours, point
+from cp_matrix.plan import axes
+from cp_matrix.plan.axes import Box, Point, challenges, describe, in_words, irrelevant, neighbours, point
 
 NAMES = ("layout", "scheme", "dtype")
 EVERY = [

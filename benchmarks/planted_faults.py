@@ -1,0 +1,143 @@
+"""Mistakes planted in Transformer Engine's context parallelism, and which of them its suite finds.
+
+    python benchmarks/planted_faults.py [-k WORD]
+
+Each mistake (`planted.py`) meets one essential case, through the real command and without torch.compile; the
+same cases without a mistake are there to pass. All is run as shipped, and once more with what variant
+``strict`` asks for. The exit code is 1 unless every mistake was made and found, and nothing else was.
+Needs a GPU, Transformer Engine 2.20, and room for four ranks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+from planted import FAULTS, Fault
+from rich.console import Console
+from rich.table import Table
+
+from cp_matrix.matrix.load import load
+from cp_matrix.plan.plan import make_plan
+from cp_matrix.record.results import Attempt, CaseResult, Verdict
+from cp_matrix.report.phrases import headline
+
+ROOT = Path(__file__).resolve().parents[1]
+STRICT = {"STRICT_FLOAT32": "1"}
+
+
+def written(faults: Sequence[Fault], folder: Path) -> dict[str, str]:
+    """Write the matrix of these mistakes beside its suite; what each row is called, by its id."""
+    needed = {(one.matrix, one.case) for one in faults}
+    found: dict[tuple[str, str], tuple[dict[str, Any], int]] = {}
+    for name in {matrix for matrix, _ in needed}:
+        plan = make_plan([load(ROOT / "matrices" / f"{name}.yaml")], {"max_world_size": 8}, essential=False)
+        found |= {
+            (name, one.case.id): (dict(one.case.params), one.case.world_size)
+            for one in plan.cases
+            if (name, one.case.id) in needed
+        }
+    rows = [(case, "") for case in sorted(needed)] + [((one.matrix, one.case), one.name) for one in faults]
+    names = sorted({name for params, _ in found.values() for name in params})
+    table = {}
+    for number, (case, fault) in enumerate(rows):
+        params, ranks = found[case]
+        fields = {name: _plain(params.get(name)) for name in names if name != "model"}
+        table[f"row_{number}"] = {**fields, "fault": fault or "none", "world_size": ranks}
+    matrix = {
+        "suite": "planted:run",
+        "tables": {"row": table},
+        "tests": {"planted": {"timeout": 60, "axes": {"row": "all"}}},
+    }
+    (folder / "planted.yaml").write_text(yaml.safe_dump(matrix, sort_keys=False))
+    shutil.copy(Path(__file__).with_name("planted.py"), folder)
+    labels = [fault or f"none ({case[1]})" for case, fault in rows]
+    return {f"planted[row_{number}]": label for number, label in enumerate(labels)}
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def carried_out(folder: Path, out: str, environment: dict[str, str]) -> dict[str, CaseResult]:
+    """Run the matrix; the results by case id."""
+    command = [sys.executable, "-m", "cp_matrix", "run", "planted.yaml", "--batch-size", "all"]
+    command += ["--confirm", "0", "--retries", "0", "--out", out, "--plain"]
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "NVTE_TORCH_COMPILE": "0", "PYTHONPATH": path, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode not in (0, 1):
+        raise SystemExit(done.stdout)
+    print(done.stdout.splitlines()[-1])
+    paths = (folder / out / "latest" / "results").glob("*.json")
+    results = [msgspec.json.decode(path.read_bytes(), type=CaseResult) for path in paths]
+    return {one.case: one for one in results}
+
+
+def made(attempt: Attempt) -> int:
+    """How often the mistake was made, on the rank that made it most."""
+    counts = [one.values.get("planted", 0) for one in attempt.ranks]
+    return max((int(count) for count in counts if isinstance(count, (int, float))), default=0)
+
+
+def found_by(result: CaseResult) -> str:
+    """By which comparisons a mistake was found, or how else; empty where it was not."""
+    if result.verdict is Verdict.PASSED or not result.attempts:
+        return ""
+    attempt = result.attempts[0]
+    names = dict.fromkeys(metric.name for one in attempt.ranks for metric in one.metrics if not metric.ok)
+    shown = ", ".join(list(names)[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    return shown or headline(attempt)[:100]
+
+
+def main() -> int:
+    """Run all, print the table, and say whether all were found."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("-k", default="", metavar="WORD", help="only mistakes whose name has this")
+    parser.add_argument("--json", metavar="FILE", help="write what was found there as well")
+    options = parser.parse_args()
+    faults = [one for one in FAULTS if options.k in one.name]
+    table = Table("mistake", "made", "as shipped", "strict", box=None)
+    wrong, told = [], []
+    with tempfile.TemporaryDirectory() as name:
+        labels = written(faults, Path(name))
+        runs = [carried_out(Path(name), "shipped", {}), carried_out(Path(name), "strict", STRICT)]
+        for case, label in labels.items():
+            fault = next((one for one in faults if one.name == label), None)
+            results = [run.get(case) for run in runs]
+            by = ["no result" if one is None else found_by(one) for one in results]
+            count = max((made(one.attempts[0]) for one in results if one and one.attempts), default=0)
+            told.append({"mistake": label, "made": count, "as shipped": by[0], "strict": by[1]})
+            table.add_row(label, str(count) if fault else "", *(text or "-" for text in by))
+            if fault is None and any(by):
+                wrong.append(f"{label}: fails without a mistake")
+            elif fault is not None and not count and not any(by):
+                wrong.append(f"{label}: was never made")
+            elif fault is not None and not by[1 if fault.needs_strict else 0]:
+                wrong.append(f"{label}: was not found")
+    Console(width=200).print(table)
+    if options.json:
+        Path(options.json).write_text(json.dumps(told, indent=2))
+    print("\n".join(wrong) or f"all {len(faults)} were made and found")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

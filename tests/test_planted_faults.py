@@ -1,0 +1,45 @@
+"""Mistakes for Transformer Engine's context parallelism can be planted where they are to be."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+
+from planted import FAULTS, MODULE, AnchorError, Edit, Fault
+from planted_faults import written
+
+
+def test_an_edit_is_made_behind_its_anchor_and_once() -> None:
+    assert Edit("x", "y", "def b").applied("x def a x def b x x") == "x def a x def b y x"
+
+
+@pytest.mark.parametrize("edit", [Edit("z", "y"), Edit("x", "y", "def c"), Edit("a", "y", "def b")])
+def test_a_text_without_the_place_is_said_not_to_have_it(edit: Edit) -> None:
+    with pytest.raises(AnchorError, match="not found behind"):
+        edit.applied("x def a x def b x")
+
+
+def test_every_mistake_counts_how_often_it_is_made_and_has_a_name_of_its_own() -> None:
+    assert all(any("planted()" in edit.new for edit in one.edits) for one in FAULTS)
+    assert len({one.name for one in FAULTS}) == len(FAULTS)
+
+
+def test_every_case_that_is_to_find_a_mistake_exists(tmp_path: Path) -> None:
+    labels = written(FAULTS, tmp_path)
+    assert len(labels) == len(FAULTS) + len({(one.matrix, one.case) for one in FAULTS})
+    assert (tmp_path / "planted.yaml").exists()
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_the_installed_library_has_the_place(fault: Fault) -> None:
+    spec = importlib.util.find_spec("transformer_engine")
+    if spec is None or spec.submodule_search_locations is None:
+        pytest.skip("Transformer Engine is not installed")
+    folder = Path(next(iter(spec.submodule_search_locations)))
+    path = folder.joinpath(*MODULE.split(".")[1:]).with_suffix(".py")
+    compile(fault.applied(path.read_text()), str(path), "exec")

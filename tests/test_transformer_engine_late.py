@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from worlds import Ranks
+
+from cp_matrix.suites.transformer_engine import late
+from cp_matrix.worker.context import Communicator
+
+
+def delays(communicator: Communicator, way: str) -> int:
+    """How often a stream was made to sleep."""
+    tensor, other = torch.ones(4), torch.zeros(8)
+    peer = 1 - communicator.rank
+    with mock.patch.object(late, "sleep") as sleep, late.communication():
+        if way == "all_to_all_single":
+            dist.all_to_all_single(torch.empty(4), tensor, async_op=True).wait()
+        elif way == "all_gather_into_tensor":
+            dist.all_gather_into_tensor(other, tensor)
+        elif way == "all_reduce":
+            dist.all_reduce(tensor)
+        else:
+            ends = dist.P2POp(dist.isend, tensor, peer), dist.P2POp(dist.irecv, other[:4], peer)
+            for work in dist.batch_isend_irecv(list(ends)):
+                work.wait()
+        return sleep.call_count
+
+
+def test_whoever_waits_for_a_communication_goes_on_late(two: Ranks) -> None:
+    for way in ("all_to_all_single", "all_gather_into_tensor", "all_reduce", "batch_isend_irecv"):
+        assert all(count > 0 for count in two.call(delays, way)), way
+
+
+def test_a_collective_without_a_handle_is_late_too() -> None:
+    # As NCCL's are: there is nothing to wait for.
+    with mock.patch.object(late, "sleep") as sleep:
+        late._then_sleep(lambda: None, always=False)()
+        late._then_sleep(lambda: "a handle", always=False)()
+    assert sleep.call_count == 1
+
+
+def test_everything_is_as_before_afterwards() -> None:
+    owners: list[tuple[Any, str]] = [
+        (dist.Work, "wait"),
+        (dist, "all_reduce"),
+        (dist, "all_gather_into_tensor"),
+    ]
+    before = [getattr(owner, name) for owner, name in owners]
+    with late.communication():
+        assert all(getattr(owner, name) is not one for (owner, name), one in zip(owners, before, strict=True))
+    assert [getattr(owner, name) for owner, name in owners] == before
+
+
+def test_a_cpu_is_not_made_to_sleep() -> None:
+    late.sleep(torch.device("cpu"))
