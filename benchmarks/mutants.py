@@ -85,7 +85,7 @@ def noticed(numbers: Iterable[int], size: int, stage: str, folder: Path, jobs: i
     matrix = here / "mutants.yaml"
     matrix.write_text(yaml.safe_dump({"suite": "mutated:run_case", "tests": {"t": test}}))
     words = [sys.executable, "-m", "cp_matrix", "run", matrix, "--plain", "--out", here / "reports"]
-    options = ["--retries", "0", "--grace", "1", "--jobs", jobs]
+    options = ["--retries", "0", "--confirm", "0", "--grace", "1", "--jobs", jobs]
     environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     with (here / "output.txt").open("w") as output:
         subprocess.run(
