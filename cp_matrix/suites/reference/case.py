@@ -21,7 +21,7 @@ from cp_matrix.worker.context import Context
 SCHEMES = ("p2p", "all_gather", "a2a", "a2a+p2p")
 MASKS = ("causal", "full")
 PADDINGS = ("unpadded", "padded")
-DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
+DTYPES = {name: getattr(torch, name) for name in ("float64", "float32", "bfloat16", "float16")}
 
 #: How many neighbouring ranks trade heads in a2a+p2p.
 INNER = 2
@@ -32,7 +32,8 @@ INNER = 2
 TOLERANCES: dict[torch.dtype, tuple[float, float]] = {
     torch.float64: (3e-14, 3e-14),
     torch.float32: (3e-5, 3e-5),
-    torch.bfloat16: (1e-4, 2**-7),
+    torch.bfloat16: (3e-5, 2**-7),
+    torch.float16: (3e-5, 2**-10),
 }
 
 
@@ -109,7 +110,7 @@ def run_case(params: Mapping[str, Any], context: Context) -> None:
     """Attention over a sequence dealt to all ranks, forward and backward, against one rank's.
 
     Args:
-        params: ``dtype`` (float64, float32, bfloat16), ``batch``, ``seqlen`` (tokens), ``heads``,
+        params: ``dtype`` (float64, float32, bfloat16, float16), ``batch``, ``seqlen`` (tokens), ``heads``,
             ``kv_heads`` (default ``heads``), ``head_dim``, ``v_head_dim`` (default ``head_dim``), ``mask``
             (causal, full), ``window`` (positions to each side, or None), ``qkv_format`` (bshd, sbhd, thd),
             ``padding`` between sequences (unpadded, or for thd padded) and ``cp_comm_type`` (p2p, all_gather,
