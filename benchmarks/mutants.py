@@ -6,7 +6,7 @@ Each mutant is one small change of the source: another operator, another number,
 import the suite anew with that change and run the essential cases of their number of ranks, up to the first
 that fails. A mutant of the schemes that is still alive meets the full matrix, and whatever is alive then the
 tests of its module. A hang, a crash and an exception count as noticed. Mutants that change nothing that
-anybody may notice say so in `UNNOTICEABLE`.
+a run may notice are listed in `UNNOTICEABLE`, with the reason.
 
 Two tables: the schemes, and what judges them, where tests hold what no comparison of the suite with itself
 can: which problem is asked, what is the right answer, what is near enough and what is refused.
@@ -18,6 +18,8 @@ mutants the essential cases notice fewer than 98 of 100, or the full matrix not 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import os
 import shutil
@@ -29,25 +31,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
-from mutated import COMPARISON, CONTEXT, ROOT, Mutant, mutants
+from _pytest.runner import runtestprotocol
+from mutated import COMPARISON, CONTEXT, ROOT, Mutant, mutants, planted
 from unnoticeable import UNNOTICEABLE
 
 from cp_matrix.matrix.load import load
 from cp_matrix.plan.plan import make_plan
 from cp_matrix.record.reading import load as load_run
 from cp_matrix.record.results import Verdict
+from cp_matrix.worker import context
 
 NOTICED = (Verdict.FAILED, Verdict.CRASHED, Verdict.TIMEOUT)
 SIZES = (2, 4)
 #: Seconds that all cases of one number of ranks may take; they take a tenth of it.
 PATIENCE = {"essential": 20.0, "full": 120.0}
-#: Test files by module; the first that match.
-TESTS = {
-    COMPARISON: ("test_comparison.py", "test_reference_tolerances.py"),
-    CONTEXT: ("test_comparison.py", "test_context.py", "test_reference_tolerances.py", "test_loop.py"),
-    "": ("test_reference_*.py",),
-}
+#: Tests of the modules that compare; they start no process.
+COMPARING = ("test_comparison.py", "test_context.py")
 #: Of 100 mutants of the schemes that a run notices, how many the essential cases must.
 ENOUGH = 98
 
@@ -100,21 +101,56 @@ def noticed(numbers: Iterable[int], size: int, stage: str, folder: Path, jobs: i
 
 
 def noticed_by_tests(mutant: Mutant, folder: Path) -> bool:
-    """Whether the suite's own tests fail with this mutant in the place of the source."""
+    """Whether a test of the suite fails with this mutant in it; those of its module are the first."""
     overlay = folder / "overlay"
     shutil.rmtree(overlay, ignore_errors=True)
     shutil.copytree(ROOT / "cp_matrix", overlay / "cp_matrix", ignore=shutil.ignore_patterns("__pycache__"))
     (overlay / Path(*mutant.module.split("."))).with_suffix(".py").write_text(mutant.source)
-    patterns = next(patterns for module, patterns in TESTS.items() if module in ("", mutant.module))
-    files = sorted(str(path) for pattern in patterns for path in (ROOT / "tests").glob(pattern))
-    words = [sys.executable, "-P", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *files]
+    own = f"test_reference_{mutant.module.rpartition('.')[2]}.py"
+    files = sorted((ROOT / "tests").glob("test_reference_*.py"), key=lambda path: (path.name != own, path))
+    words = [sys.executable, "-P", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *map(str, files)]
     environ = os.environ | {"PYTHONPATH": str(overlay)}
-    done = subprocess.run(
-        words, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=900, check=False
-    )
+    done = subprocess.run(words, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1, 2):
         raise RuntimeError(f"the tests could not be run:\n{done.stdout}{done.stderr}")
     return done.returncode != 0
+
+
+class Comparing:
+    """A plugin that runs the tests once for each mutant of what compares, up to the first that fails."""
+
+    def __init__(self, chosen: Sequence[int]) -> None:
+        self.chosen = chosen
+        self.noticed: list[int] = []
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        items: Sequence[Any] = session.items
+        if not all(self._passes(item) for item in items):
+            raise RuntimeError(f"without a mutant not all tests of {COMPARING} pass")
+        for number in self.chosen:
+            mutant = mutants()[number]
+            with planted(mutant.module, mutant.source), pytest.MonkeyPatch.context() as patch:
+                for module in {sys.modules[item.function.__module__] for item in items}:
+                    if hasattr(module, "compare_tensors"):
+                        patch.setattr(module, "compare_tensors", vars(context)["compare_tensors"])
+                if not all(self._passes(item) for item in items):
+                    self.noticed.append(number)
+        return True
+
+    def _passes(self, item: Any) -> bool:
+        item._initrequest()
+        return all(report.passed for report in runtestprotocol(item, log=False, nextitem=None))
+
+
+def noticed_comparing(chosen: Sequence[int]) -> list[int]:
+    """Which mutants of what compares the tests of that notice, all in this process."""
+    plugin = Comparing(chosen)
+    files = [str(ROOT / "tests" / name) for name in COMPARING]
+    with contextlib.redirect_stdout(io.StringIO()):
+        code = pytest.main(["-q", "-p", "no:cacheprovider", *files], [plugin])
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        raise RuntimeError(f"pytest ended with {code!r}")
+    return plugin.noticed
 
 
 def judge(chosen: Sequence[int], folder: Path, jobs: int) -> dict[int, str]:
@@ -129,10 +165,12 @@ def judge(chosen: Sequence[int], folder: Path, jobs: int) -> dict[int, str]:
                     found[number] = stage
                     alive.remove(number)
         print(f"{stage}: {len(chosen) - len(alive)} of {len(chosen)} noticed so far", flush=True)
+    comparing = [number for number in alive if everything[number].module in (COMPARISON, CONTEXT)]
+    found |= dict.fromkeys(noticed_comparing(comparing) if comparing else (), "tests")
     for number in alive:
-        if noticed_by_tests(everything[number], folder):
+        if number not in comparing and noticed_by_tests(everything[number], folder):
             found[number] = "tests"
-        else:
+        if found[number] == "nothing" and everything[number].name not in UNNOTICEABLE:
             print(f"nothing notices {everything[number].name}", flush=True)
     return found
 
@@ -157,7 +195,7 @@ def table(found: Mapping[int, str]) -> str:
     for number, by in found.items():
         mutant = everything[number]
         if by != "essential" and not (by == "tests" and mutant.judges):
-            reason = UNNOTICEABLE.get(mutant.name, "") if by == "nothing" else ""
+            reason = UNNOTICEABLE.get(mutant.name, "")
             lines.append(f"{by:<8} {mutant.name}" + (f"  ({reason})" if reason else ""))
     return "\n".join(lines)
 
@@ -180,7 +218,11 @@ def main() -> int:
         names = {mutants()[number].name: by for number, by in found.items()}
         options.json.write_text(json.dumps(names, indent=1))
     unexplained = [n for n, by in found.items() if by == "nothing" and mutants()[n].name not in UNNOTICEABLE]
-    schemes = Counter(by for number, by in found.items() if not mutants()[number].judges)
+    schemes = Counter(
+        "equal" if mutants()[number].name in UNNOTICEABLE else by
+        for number, by in found.items()
+        if not mutants()[number].judges
+    )
     noticeable = schemes["essential"] + schemes["full"] + schemes["tests"]
     too_few = 100 * schemes["essential"] < ENOUGH * noticeable or schemes["tests"]
     return int(bool(unexplained or too_few))

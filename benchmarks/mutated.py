@@ -86,6 +86,10 @@ _OTHER_NAME = {
 }
 
 
+#: Functions whose first two arguments mean the same.
+_SYMMETRIC = ("transpose", "logaddexp")
+
+
 @dataclass(frozen=True)
 class Mutant:
     """One change: where it is, what stood there and what stands there now.
@@ -133,7 +137,7 @@ def _operator(node: ast.AST) -> Iterator[Callable[[Any], None]]:
         yield lambda at: setattr(at, "test", ast.UnaryOp(ast.Not(), at.test))
     if isinstance(node, ast.Attribute) and node.attr in _OTHER_NAME:
         yield lambda at: setattr(at, "attr", _OTHER_NAME[at.attr])
-    if isinstance(node, ast.Call) and len(node.args) > 1 and not any(map(_starred, node.args[:2])):
+    if isinstance(node, ast.Call) and len(node.args) > 1 and not _symmetric(node):
         yield lambda at: at.args.__setitem__(slice(0, 2), at.args[1::-1])
     if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple) and len(node.value.elts) > 1:
         yield lambda at: at.value.elts.__setitem__(slice(0, 2), at.value.elts[1::-1])
@@ -141,8 +145,10 @@ def _operator(node: ast.AST) -> Iterator[Callable[[Any], None]]:
         yield lambda at: _left_out(at)
 
 
-def _starred(node: ast.AST) -> bool:
-    return isinstance(node, ast.Starred)
+def _symmetric(node: ast.Call) -> bool:
+    """Whether the first two arguments may change places."""
+    starred = any(isinstance(argument, ast.Starred) for argument in node.args[:2])
+    return starred or (isinstance(node.func, ast.Attribute) and node.func.attr in _SYMMETRIC)
 
 
 def _refuses(node: ast.If) -> bool:
