@@ -26,14 +26,14 @@ DTYPES = {name: getattr(torch, name) for name in ("float64", "float32", "bfloat1
 #: How many neighbouring ranks trade heads in a2a+p2p.
 INNER = 2
 
-#: (atol, rtol) by dtype. Largest differences seen over every shape of the shipped matrix, on 2 and 4 ranks:
-#: 6e-15 in float64, 4e-6 in float32. bfloat16 is computed in float32 and rounded once, so a value may
-#: come out as its neighbour: 2**-8 to 2**-7 of itself, and nothing more but where it is nearly 0.
+#: (atol, rtol) by dtype: five times the largest error seen over many seeds (docs/oracle.md). The 16-bit
+#: dtypes are computed in float32 and rounded once, so that a value may also come out as its neighbour: a
+#: whole unit in the last place.
 TOLERANCES: dict[torch.dtype, tuple[float, float]] = {
-    torch.float64: (3e-14, 3e-14),
-    torch.float32: (3e-5, 3e-5),
-    torch.bfloat16: (3e-5, 2**-7),
-    torch.float16: (3e-5, 2**-10),
+    torch.float64: (5e-14, 5e-14),
+    torch.float32: (1.5e-5, 1.5e-5),
+    torch.bfloat16: (1.5e-5, 2**-7),
+    torch.float16: (1.5e-5, 2**-10),
 }
 
 
