@@ -57,7 +57,7 @@ def test_four_ranks_agree_with_one(
 
 
 @pytest.mark.parametrize("cp_comm_type", case.SCHEMES)
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_lower_precision_stays_within_its_tolerance(four: Ranks, cp_comm_type: str, dtype: str) -> None:
     assert_passes(four, cp_comm_type=cp_comm_type, dtype=dtype)
 
