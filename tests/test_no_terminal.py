@@ -43,6 +43,11 @@ def test_in_a_run_whoever_asks_for_a_terminal_is_refused(ask: Callable[[], objec
     assert text.endswith("cp-matrix debug 't[a b]' --rank 1")
 
 
+def test_a_repetition_is_debugged_as_the_case_that_it_repeats() -> None:
+    refused = NoTerminalError("input()", ("cp-matrix", "debug", "my.yaml"), "t[a]@strict#3", 0)
+    assert str(refused).endswith("To stop there: cp-matrix debug my.yaml 't[a]@strict' --rank 0")
+
+
 def test_on_the_rank_that_is_debugged_nothing_is_changed() -> None:
     before = [getattr(*place) for place in PLACES]
     with no_terminal(1, 1, lambda: "t[a]"):

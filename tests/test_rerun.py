@@ -53,3 +53,10 @@ def test_a_run_folder_remembers_the_command(tmp_path: Path) -> None:
 def test_a_folder_without_the_command_means_the_default_matrices(tmp_path: Path, recorded: object) -> None:
     (tmp_path / "environment.json").write_text(json.dumps(recorded))
     assert recorded_rerun(tmp_path) == Rerun()
+
+
+def test_the_command_that_debugs_names_matrix_subset_and_what_ranks_start_with() -> None:
+    asked = Rerun(("my.yaml",), ("--essential",), ("--device", "cpu"))
+    words = ("cp-matrix", "debug", "my.yaml", "--essential", "--device", "cpu")
+    assert asked.debug("warm", 1234) == words
+    assert Rerun().debug("cold", 7) == ("cp-matrix", "debug", "--start", "cold", "--seed", "7")
