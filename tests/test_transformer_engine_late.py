@@ -91,3 +91,21 @@ def test_of_two_that_share_a_group_one_is_late(group: tuple[int, int]) -> None:
 
 def test_a_cpu_is_not_made_to_sleep() -> None:
     late.sleep(torch.device("cpu"))
+
+
+def test_nothing_is_compiled_meanwhile() -> None:
+    compiled: list[object] = []
+
+    def backend(graph: Any, _: object) -> Any:
+        compiled.append(graph)
+        return graph
+
+    def twice(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor + tensor
+
+    function = torch.compile(twice, backend=backend)
+    with late.communication():
+        assert function(torch.ones(3)).tolist() == [2.0, 2.0, 2.0]
+    assert compiled == []
+    function(torch.ones(3))
+    assert len(compiled) == 1

@@ -61,10 +61,12 @@ def communication() -> Iterator[None]:
     """Ranks begin to communicate late, in turns, and streams that wait for that go on late once it has ended.
 
     Whoever reads what comes from another rank, or what such a stream writes, must wait for it, and now has
-    to wait long.
+    to wait long. Nothing is compiled meanwhile: order is a matter of streams, and to compile once more what
+    differs in such a run takes longer than all else.
     """
     turns = itertools.count()
     with contextlib.ExitStack() as undo:
+        undo.enter_context(torch.compiler.set_stance("force_eager"))
 
         def replace(owner: Any, name: str, change: Callable[[Any], Any]) -> None:
             function = getattr(owner, name)
