@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 _FOUR_DIMENSIONS = "of four dimensions the second last is the third"
 _NEIGHBOURS = "moving one of two neighbouring dimensions past the other swaps them, whichever it is"
+_FOURTH = "no case has a fourth sequence"
 _NEVER_READ = "one block more is sent and never looked at"
 
 UNNOTICEABLE: Mapping[str, str] = {
@@ -30,4 +31,11 @@ UNNOTICEABLE: Mapping[str, str] = {
     "p2p.P2P.backward: step < ring.size - 1 -> step <= ring.size - 1": _NEVER_READ,
     "p2p.P2P.backward: ring.size - 1 -> ring.size + 1": _NEVER_READ,
     "sequences.tokens: 1 -> 2": "padding has the number of no sequence, -1 or -2",
+    "sequences.module: 0.5 -> 6.0": _FOURTH,
+    "sequences.module: 1 -> 2": _FOURTH,
+    "sequences.Sequences.__post_init__: True -> False": "lengths that differ are refused before",
+    (
+        "sequences.packed: max(SLOT_MULTIPLE, int(share) // SLOT_MU …  * SLOT_MULTIPLE) -> "
+        "max(int(share) // SLOT_MULTIPLE * SLOT_M … E, SLOT_MULTIPLE)"
+    ): "the larger of two is the same in either order",
 }

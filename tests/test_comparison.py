@@ -277,6 +277,22 @@ def test_integers_that_float64_cannot_hold_are_within_an_exact_tolerance() -> No
     assert measured(*numbers, atol=1).ok
 
 
+@pytest.mark.parametrize(
+    ("actual", "expected", "error"),
+    [(BIG + 200, BIG, 200.0), (2**63 - 1, -(2**63), 2.0**64), (2**61, -(2**61), 2.0**62)],
+)
+def test_the_error_of_integers_is_exact_wherever_int64_can_hold_it(
+    actual: int, expected: int, error: float
+) -> None:
+    told = measured(values(actual, dtype=torch.int64), values(expected, dtype=torch.int64))
+    assert told.max_abs == error
+
+
+def test_of_no_elements_no_error_is_recorded() -> None:
+    told = measured(torch.empty(0, 3), torch.empty(0, 3))
+    assert (told.max_abs, told.rmse, told.share, told.count) == (0.0, 0.0, 0.0, 0)
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_an_outlier_of_any_float_is_found(dtype: torch.dtype) -> None:
     expected = torch.ones(3, 5).to(dtype)
