@@ -2,7 +2,7 @@
 
     python benchmarks/planted_faults.py [-k WORD]
 
-Each mistake (`planted.py`) meets one essential case, through the real command and without torch.compile; the
+Each mistake (`mistakes.py`) meets one essential case, through the real command and without torch.compile; the
 same cases without a mistake are there to pass. All is run with what variant ``strict`` compares as well; its
 comparisons have names of their own. The exit code is 1 unless every mistake was made and found, and nothing
 else was.
@@ -24,7 +24,7 @@ from typing import Any
 
 import msgspec
 import yaml
-from planted import FAULTS, AnchorError, Fault
+from mistakes import FAULTS, AnchorError, Fault
 from rich.console import Console
 from rich.table import Table
 
@@ -63,7 +63,8 @@ def written(faults: Sequence[Fault], folder: Path) -> dict[str, str]:
         "tests": {"planted": {"timeout": 60, "axes": {"row": "all"}}},
     }
     (folder / "planted.yaml").write_text(yaml.safe_dump(matrix, sort_keys=False))
-    shutil.copy(Path(__file__).with_name("planted.py"), folder)
+    for name in ("planted.py", "mistakes.py"):
+        shutil.copy(Path(__file__).with_name(name), folder)
     labels = [fault or f"none ({case[1]})" for case, fault in rows]
     return {f"planted[row_{number}]": label for number, label in enumerate(labels)}
 

@@ -10,7 +10,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
-from planted import FAULTS, MODULE, AnchorError, Edit, Fault
+from mistakes import FAULTS, MODULE, AnchorError, Edit, Fault
 from planted_faults import carried_out, judged, written
 
 
