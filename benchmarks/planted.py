@@ -27,7 +27,7 @@ def run(params: Mapping[str, Any], context: Context) -> None:
     if fault is None:
         run_case(given, context)
         return
-    with _planted(fault) as hits:
+    with planted_with(fault) as hits:
         try:
             run_case(given, context)
         finally:
@@ -35,7 +35,7 @@ def run(params: Mapping[str, Any], context: Context) -> None:
 
 
 @contextlib.contextmanager
-def _planted(fault: Fault) -> Iterator[list[None]]:
+def planted_with(fault: Fault) -> Iterator[list[None]]:
     """The library with a mistake; what is yielded grows with each time that it is made."""
     installed = importlib.import_module(MODULE)
     path = Path(str(installed.__file__))

@@ -110,7 +110,16 @@ def not_made(result: CaseResult) -> str:
             return one.error.message
     # A rank that was lost, or is still inside, has told nothing.
     told = result.verdict in (Verdict.PASSED, Verdict.FAILED)
-    return "its place was never reached" if told and not made(result) else ""
+    if not told or made(result):
+        return ""
+    failed = result.verdict is Verdict.FAILED and not outside(result)
+    return "its place was never reached" + (f": {headline(result.attempts[0])}" if failed else "")
+
+
+def outside(result: CaseResult) -> list[str]:
+    """The comparisons of a run that failed, on any rank."""
+    ranks = [one for attempt in result.attempts[:1] for one in attempt.ranks]
+    return list(dict.fromkeys(metric.name for one in ranks for metric in one.metrics if not metric.ok))
 
 
 def found_by(result: CaseResult, *, strict: bool) -> str:
@@ -121,11 +130,10 @@ def found_by(result: CaseResult, *, strict: bool) -> str:
     """
     if result.verdict is Verdict.PASSED or not result.attempts:
         return ""
-    attempt = result.attempts[0]
-    outside = dict.fromkeys(metric.name for one in attempt.ranks for metric in one.metrics if not metric.ok)
-    names = [name for name in outside if strict or not name.startswith(STRICT)]
+    compared = outside(result)
+    names = [name for name in compared if strict or not name.startswith(STRICT)]
     shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-    return shown or ("" if outside else headline(attempt)[:100])
+    return shown or ("" if compared else headline(result.attempts[0])[:100])
 
 
 def judged(fault: Fault | None, result: CaseResult | None) -> tuple[str, str, str]:
@@ -152,7 +160,7 @@ def main() -> int:
     options = parser.parse_args()
     faults = [one for one in FAULTS if options.k in one.name]
     table = Table("mistake", "made", "as shipped", "strict", box=None)
-    wrong, told = [], []
+    wrong, told, alone = [], [], []
     with tempfile.TemporaryDirectory() as name:
         labels = written(faults, Path(name))
         results = carried_out(Path(name))
@@ -165,9 +173,13 @@ def main() -> int:
             table.add_row(label, str(count) if fault else "", shipped or "-", strict or "-")
             if against:
                 wrong.append(f"{label}: {against}")
+            elif fault and result and not outside(result):
+                alone.append(label)
     Console(width=200).print(table)
     if options.json:
         Path(options.json).write_text(json.dumps(told, indent=2))
+    if alone:
+        print(f"found by no comparison, since the case ended in another way: {', '.join(alone)}")
     print("\n".join(wrong) or f"all {len(faults)} were made and found")
     return bool(wrong)
 

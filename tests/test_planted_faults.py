@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
 from mistakes import FAULTS, MODULE, AnchorError, Edit, Fault
-from planted_faults import carried_out, judged, written
+from planted_faults import carried_out, judged, outside, written
 
 
 def test_an_edit_is_made_behind_its_anchor_and_once() -> None:
@@ -45,6 +46,29 @@ def test_the_installed_library_has_the_place(fault: Fault) -> None:
     compile(fault.applied(path.read_text()), str(path), "exec")
 
 
+def test_a_mistake_takes_the_place_of_the_installed_text_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = importlib.import_module("planted")  # it imports the library where that is installed
+    package = tmp_path / "transformer_engine_toy"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    text = "def half(number):\n    return number / 2\n\ndef quarter(number):\n    return half(half(number))\n"
+    (package / "ring.py").write_text(text)
+    (package / "user.py").write_text("from transformer_engine_toy.ring import quarter\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(planted, "MODULE", "transformer_engine_toy.ring")
+    user = importlib.import_module("transformer_engine_toy.user")
+    fault = Fault("", "", (Edit("number / 2", "(planted(), number / 3)[1]"),))
+    assert user.quarter(9.0) == 2.25
+    with planted.planted_with(fault) as hits:
+        assert user.quarter(9.0) == 1.0
+        assert len(hits) == 2
+    assert user.quarter(9.0) == 2.25
+    assert len(hits) == 2
+    assert (package / "ring.py").read_text() == text
+
+
 SUITE = """
 import os, torch
 class AnchorError(ValueError): ...
@@ -54,7 +78,9 @@ def run(params, context):
     if how == "gone":
         raise AnchorError("not found: such a line")
     if how != "none":
-        context.record("planted", 0 if how == "unreached" else 2)
+        context.record("planted", 0 if how in ("unreached", "absent") else 2)
+    if how == "absent":
+        raise ModuleNotFoundError("nothing to import")
     if how == "crash":
         os._exit(3)
     if how == "raises":
@@ -68,7 +94,7 @@ suite: planted:run
 tests:
   planted:
     world_size: 1
-    axes: {fault: [none, wrong, found, strict, missed, unreached, gone, raises, crash]}
+    axes: {fault: [none, wrong, found, strict, missed, unreached, gone, absent, raises, crash]}
 """
 
 
@@ -87,10 +113,12 @@ def test_what_was_found_by_which_comparisons_is_told_from_what_says_nothing(tmp_
         (mistake, "unreached", ("out", "out, strict out", "was not made: its place was never reached")),
     ]:
         assert judged(fault, results[f"planted[{how}]"]) == wanted, how
+    assert "nothing to import" in judged(mistake, results["planted[absent]"])[2]
     assert judged(mistake, results["planted[gone]"])[2] == "was not made: not found: such a line"
     for how, said in [("raises", "another group"), ("crash", "exit code 3")]:
         shipped, strict, against = judged(mistake, results[f"planted[{how}]"])
         assert said in shipped, how
+        assert not outside(results[f"planted[{how}]"]), how
         assert shipped == strict, how
         assert not against, how
     assert judged(mistake, None)[2] == "has no result"
