@@ -307,7 +307,16 @@ def test_the_same_mistake_in_both_is_found(two: Ranks, how: str, caught: set[str
 def test_scales_that_ranks_do_not_exchange_are_found(two: Ranks) -> None:
     params = FP8 | {"max_seqlen_q": 256, "max_seqlen_kv": 256, "fp8_mha": True}
     assert failed(two, params, "", "1") == set()
+    assert {"dv[0]", "late dv[0]"} <= failed(two, params, "scales")
     assert {"strict out", "strict dq"} <= failed(two, params, "scales", "1")
+
+
+@pytest.mark.parametrize("mask", ["causal", "no_mask"])
+def test_zeros_are_found_however_coarse_the_dtype_is(two: Ranks, mask: str) -> None:
+    # A few early rows of large values span a range of which all the others are a small part.
+    params = FP8 | {"max_seqlen_q": 256, "max_seqlen_kv": 256, "attn_mask_type": mask, "window_size": None}
+    assert failed(two, params) == set()
+    assert "float32 out" in failed(two, params, "zeros")
 
 
 @pytest.mark.parametrize("cp_ranks", ["neighbours", "apart"])
