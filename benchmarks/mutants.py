@@ -165,12 +165,14 @@ def judge(chosen: Sequence[int], folder: Path, jobs: int) -> dict[int, str]:
                     found[number] = stage
                     alive.remove(number)
         print(f"{stage}: {len(chosen) - len(alive)} of {len(chosen)} noticed so far", flush=True)
+    # Tests would run to their ends for what nothing can notice.
+    alive = [number for number in alive if everything[number].name not in UNNOTICEABLE]
     comparing = [number for number in alive if everything[number].module in (COMPARISON, CONTEXT)]
     found |= dict.fromkeys(noticed_comparing(comparing) if comparing else (), "tests")
     for number in alive:
         if number not in comparing and noticed_by_tests(everything[number], folder):
             found[number] = "tests"
-        if found[number] == "nothing" and everything[number].name not in UNNOTICEABLE:
+        if found[number] == "nothing":
             print(f"nothing notices {everything[number].name}", flush=True)
     return found
 

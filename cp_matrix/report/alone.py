@@ -94,6 +94,9 @@ def commands(
 
 
 def _alike(one: Attempt, others: Sequence[Attempt]) -> int:
-    """How many of the others ended as this one did."""
+    """How many of the others ended as this one did; whose device failed did so, whatever said it first."""
     failure = Failure.of(one)
-    return sum(failure.is_met_by(other.outcome, errors_of(other)) for other in others)
+    return sum(
+        (one.device_failed and other.device_failed) or failure.is_met_by(other.outcome, errors_of(other))
+        for other in others
+    )

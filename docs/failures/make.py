@@ -11,8 +11,10 @@ disk, for what happens on a full one, needs the right to mount it.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import io
+import json
 import os
 import re
 import shlex
@@ -53,7 +55,7 @@ class Kind:
         text: what happens, and what is made of it.
         argv: the arguments of ``cp-matrix run``.
         shown: functions of failures.py that do it.
-        after: seconds after which the run gets SIGINT, if it does.
+        after: seconds after the second case has begun when the run gets SIGINT, if it does.
         room: bytes of the disk that its run folder is on, if it is a small one.
         files: reports to show as well.
     """
@@ -78,7 +80,10 @@ class Seen:
     files: dict[str, str]
 
     def essence(self) -> list[str]:
-        """What must be the same the next time."""
+        """What must be the same the next time. How far a run gets on a small disk is not."""
+        if self.kind.room is not None:
+            full = re.search("No space left on device", self.closing)
+            return ["a full disk is called otherwise" if full is None else full[0], f"exit code {self.code}"]
         lines = [line for line in self.closing.splitlines() if line.strip()]
         first = [n for n, line in enumerate(lines) if re.match(r"\d+\. [A-Z]", line)]
         heads = [line for n in first for line in lines[n : n + 2]]
@@ -107,6 +112,8 @@ def _seen(kind: Kind, argv: Sequence[str], place: Path, out: Path) -> Seen:
     command = [sys.executable, "-m", "cp_matrix", "run", *argv]
     process = subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if kind.after is not None:
+        while process.poll() is None and not _begun(out, kind.argv[1]):
+            time.sleep(0.05)
         time.sleep(kind.after)
         process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=300)
@@ -117,6 +124,14 @@ def _seen(kind: Kind, argv: Sequence[str], place: Path, out: Path) -> Seen:
         console.print(line, soft_wrap=True)
     files = {name: _at_home(_told((folder / name).read_text()), place) for name in kind.files}
     return Seen(kind, _at_home(text.getvalue(), place), _at_home(errors, place), process.returncode, files)
+
+
+def _begun(out: Path, case: str) -> bool:
+    """Whether a case of the run has begun."""
+    with contextlib.suppress(FileNotFoundError):
+        lines = (out / "latest" / "events.jsonl").read_text().splitlines()
+        return any('"case_started"' in line and json.dumps(case) in line for line in lines)
+    return False
 
 
 def _told(report: str) -> str:
