@@ -36,17 +36,12 @@ class Edit:
 
 @dataclass(frozen=True)
 class Fault:
-    """A mistake, and the case that is to find it (of a shipped matrix).
-
-    Attributes:
-        needs_strict: it is found only where results may be at most twice as far from float32 as one rank's.
-    """
+    """A mistake, and the case that is to find it (of a shipped matrix)."""
 
     name: str
     case: str
     edits: tuple[Edit, ...]
     matrix: str = "transformer_engine"
-    needs_strict: bool = False
 
     def applied(self, text: str) -> str:
         for edit in self.edits:
@@ -224,7 +219,6 @@ FAULTS = (
                 "def get_kv_seq_info_after_all_gather(",
             ),
         ),
-        needs_strict=True,
     ),
     Fault(
         "heads traded to the wrong ranks",

@@ -39,8 +39,8 @@ ENVIRONMENT = {"NVTE_TORCH_COMPILE": "0", "STRICT_FLOAT32": "1"}
 STRICT = "strict "
 
 
-def written(faults: Sequence[Fault], folder: Path) -> dict[str, str]:
-    """Write the matrix of these mistakes beside its suite; what each row is called, by its id."""
+def written(faults: Sequence[Fault], folder: Path) -> dict[str, tuple[str, str]]:
+    """Write the matrix of these mistakes beside its suite; case and mistake (or none) of each row by id."""
     needed = {(one.matrix, one.case) for one in faults}
     found: dict[tuple[str, str], tuple[dict[str, Any], int]] = {}
     for name in {matrix for matrix, _ in needed}:
@@ -65,8 +65,7 @@ def written(faults: Sequence[Fault], folder: Path) -> dict[str, str]:
     (folder / "planted.yaml").write_text(yaml.safe_dump(matrix, sort_keys=False))
     for name in ("planted.py", "mistakes.py"):
         shutil.copy(Path(__file__).with_name(name), folder)
-    labels = [fault or f"none ({case[1]})" for case, fault in rows]
-    return {f"planted[row_{number}]": label for number, label in enumerate(labels)}
+    return {f"planted[row_{number}]": (case, fault) for number, ((_, case), fault) in enumerate(rows)}
 
 
 def _plain(value: Any) -> Any:
@@ -149,7 +148,7 @@ def judged(fault: Fault | None, result: CaseResult | None) -> tuple[str, str, st
         return shipped, strict, "" if result.verdict is Verdict.PASSED else "fails without a mistake"
     if reason := not_made(result):
         return shipped, strict, f"was not made: {reason}"
-    return shipped, strict, "" if (strict if fault.needs_strict else shipped) else "was not found"
+    return shipped, strict, "" if shipped else "was not found"
 
 
 def main() -> int:
@@ -159,23 +158,27 @@ def main() -> int:
     parser.add_argument("--json", metavar="FILE", help="write what was found there as well")
     options = parser.parse_args()
     faults = [one for one in FAULTS if options.k in one.name]
-    table = Table("mistake", "made", "as shipped", "strict", box=None)
+    if not faults:
+        parser.error(f"no mistake's name has {options.k!r}")
+    table = Table("mistake", "case", "made", "as shipped", "strict", box=None)
     wrong, told, alone = [], [], []
-    with tempfile.TemporaryDirectory() as name:
-        labels = written(faults, Path(name))
-        results = carried_out(Path(name))
-        for case, label in labels.items():
-            fault = next((one for one in faults if one.name == label), None)
-            result = results.get(case)
+    with tempfile.TemporaryDirectory() as folder:
+        rows = written(faults, Path(folder))
+        results = carried_out(Path(folder))
+        for row, (case, name) in rows.items():
+            fault = next((one for one in faults if one.name == name), None)
+            result = results.get(row)
             shipped, strict, against = judged(fault, result)
             count = made(result) if result else 0
-            told.append({"mistake": label, "made": count, "as shipped": shipped, "strict": strict})
-            table.add_row(label, str(count) if fault else "", shipped or "-", strict or "-")
+            told.append(
+                {"mistake": name, "case": case, "made": count, "as shipped": shipped, "strict": strict}
+            )
+            table.add_row(name or "none", case, str(count) if fault else "", shipped or "-", strict or "-")
             if against:
-                wrong.append(f"{label}: {against}")
+                wrong.append(f"{name or 'none'} in {case}: {against}")
             elif fault and result and not outside(result):
-                alone.append(label)
-    Console(width=200).print(table)
+                alone.append(name)
+    Console(width=240).print(table)
     if options.json:
         Path(options.json).write_text(json.dumps(told, indent=2))
     if alone:

@@ -12,7 +12,7 @@ import pytest
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
 from mistakes import FAULTS, MODULE, AnchorError, Edit, Fault
-from planted_faults import carried_out, judged, outside, written
+from planted_faults import carried_out, judged, main, outside, written
 
 
 def test_an_edit_is_made_behind_its_anchor_and_once() -> None:
@@ -31,8 +31,10 @@ def test_every_mistake_counts_how_often_it_is_made_and_has_a_name_of_its_own() -
 
 
 def test_every_case_that_is_to_find_a_mistake_exists(tmp_path: Path) -> None:
-    labels = written(FAULTS, tmp_path)
-    assert len(labels) == len(FAULTS) + len({(one.matrix, one.case) for one in FAULTS})
+    cases = {(one.matrix, one.case) for one in FAULTS}
+    rows = list(written(FAULTS, tmp_path).values())
+    wanted = [*((case, "") for _, case in cases), *((one.case, one.name) for one in FAULTS)]
+    assert sorted(rows) == sorted(wanted)
     assert (tmp_path / "planted.yaml").exists()
 
 
@@ -44,6 +46,15 @@ def test_the_installed_library_has_the_place(fault: Fault) -> None:
     folder = Path(next(iter(spec.submodule_search_locations)))
     path = folder.joinpath(*MODULE.split(".")[1:]).with_suffix(".py")
     compile(fault.applied(path.read_text()), str(path), "exec")
+
+
+def test_a_word_that_no_mistake_has_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["planted_faults.py", "-k", "no such word"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "no mistake's name has 'no such word'" in capsys.readouterr().err
 
 
 def test_a_mistake_takes_the_place_of_the_installed_text_for_a_while(
@@ -102,13 +113,12 @@ def test_what_was_found_by_which_comparisons_is_told_from_what_says_nothing(tmp_
     (tmp_path / "planted.py").write_text(SUITE)
     (tmp_path / "planted.yaml").write_text(MATRIX)
     results = carried_out(tmp_path)
-    mistake, needs_strict = Fault("", "", ()), Fault("", "", (), needs_strict=True)
+    mistake = Fault("", "", ())
     for fault, how, wanted in [
         (None, "none", ("", "", "")),
         (None, "wrong", ("out", "out, strict out", "fails without a mistake")),
         (mistake, "found", ("out", "out, strict out", "")),
         (mistake, "strict", ("", "strict out", "was not found")),
-        (needs_strict, "strict", ("", "strict out", "")),
         (mistake, "missed", ("", "", "was not found")),
         (mistake, "unreached", ("out", "out, strict out", "was not made: its place was never reached")),
     ]:
