@@ -27,6 +27,7 @@ import yaml
 from mistakes import FAULTS, AnchorError, Fault
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from cp_matrix.matrix.load import load
 from cp_matrix.plan.plan import make_plan
@@ -173,7 +174,8 @@ def main() -> int:
             told.append(
                 {"mistake": name, "case": case, "made": count, "as shipped": shipped, "strict": strict}
             )
-            table.add_row(name or "none", case, str(count) if fault else "", shipped or "-", strict or "-")
+            cells = (name or "none", case, str(count) if fault else "", shipped or "-", strict or "-")
+            table.add_row(*map(Text, cells))  # what is in brackets is no markup
             if against:
                 wrong.append(f"{name or 'none'} in {case}: {against}")
             elif fault and result and not outside(result):

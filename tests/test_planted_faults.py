@@ -11,6 +11,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
+import planted_faults
 from mistakes import FAULTS, MODULE, AnchorError, Edit, Fault
 from planted_faults import carried_out, judged, main, outside, written
 
@@ -55,6 +56,19 @@ def test_a_word_that_no_mistake_has_is_refused(
     with pytest.raises(SystemExit):
         main()
     assert "no mistake's name has 'no such word'" in capsys.readouterr().err
+
+
+def test_names_and_cases_are_printed_with_their_brackets(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fault = next(one for one in FAULTS if one.matrix == "transformer_engine_groups")
+    monkeypatch.setattr(sys, "argv", ["planted_faults.py", "-k", fault.name])
+    monkeypatch.setattr(planted_faults, "carried_out", lambda folder: {})
+    monkeypatch.setattr(planted_faults, "judged", lambda fault, result: ("dq[padding]", "strict dq", ""))
+    assert main() == 0
+    printed = capsys.readouterr().out
+    assert fault.case in printed
+    assert "dq[padding]" in printed
 
 
 def test_a_mistake_takes_the_place_of_the_installed_text_for_a_while(
