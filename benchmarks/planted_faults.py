@@ -2,7 +2,7 @@
 
     python benchmarks/planted_faults.py [-k WORD]
 
-Each mistake (`planted.py`) meets one essential case, through the real command and without torch.compile; the
+Each mistake (`mistakes.py`) meets one essential case, through the real command and without torch.compile; the
 same cases without a mistake are there to pass. All is run with what variant ``strict`` compares as well; its
 comparisons have names of their own. The exit code is 1 unless every mistake was made and found, and nothing
 else was.
@@ -24,9 +24,10 @@ from typing import Any
 
 import msgspec
 import yaml
-from planted import FAULTS, AnchorError, Fault
+from mistakes import FAULTS, AnchorError, Fault
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from cp_matrix.matrix.load import load
 from cp_matrix.plan.plan import make_plan
@@ -39,8 +40,8 @@ ENVIRONMENT = {"NVTE_TORCH_COMPILE": "0", "STRICT_FLOAT32": "1"}
 STRICT = "strict "
 
 
-def written(faults: Sequence[Fault], folder: Path) -> dict[str, str]:
-    """Write the matrix of these mistakes beside its suite; what each row is called, by its id."""
+def written(faults: Sequence[Fault], folder: Path) -> dict[str, tuple[str, str]]:
+    """Write the matrix of these mistakes beside its suite; case and mistake (or none) of each row by id."""
     needed = {(one.matrix, one.case) for one in faults}
     found: dict[tuple[str, str], tuple[dict[str, Any], int]] = {}
     for name in {matrix for matrix, _ in needed}:
@@ -63,9 +64,9 @@ def written(faults: Sequence[Fault], folder: Path) -> dict[str, str]:
         "tests": {"planted": {"timeout": 60, "axes": {"row": "all"}}},
     }
     (folder / "planted.yaml").write_text(yaml.safe_dump(matrix, sort_keys=False))
-    shutil.copy(Path(__file__).with_name("planted.py"), folder)
-    labels = [fault or f"none ({case[1]})" for case, fault in rows]
-    return {f"planted[row_{number}]": label for number, label in enumerate(labels)}
+    for name in ("planted.py", "mistakes.py"):
+        shutil.copy(Path(__file__).with_name(name), folder)
+    return {f"planted[row_{number}]": (case, fault) for number, ((_, case), fault) in enumerate(rows)}
 
 
 def _plain(value: Any) -> Any:
@@ -109,7 +110,16 @@ def not_made(result: CaseResult) -> str:
             return one.error.message
     # A rank that was lost, or is still inside, has told nothing.
     told = result.verdict in (Verdict.PASSED, Verdict.FAILED)
-    return "its place was never reached" if told and not made(result) else ""
+    if not told or made(result):
+        return ""
+    failed = result.verdict is Verdict.FAILED and not outside(result)
+    return "its place was never reached" + (f": {headline(result.attempts[0])}" if failed else "")
+
+
+def outside(result: CaseResult) -> list[str]:
+    """The comparisons of a run that failed, on any rank."""
+    ranks = [one for attempt in result.attempts[:1] for one in attempt.ranks]
+    return list(dict.fromkeys(metric.name for one in ranks for metric in one.metrics if not metric.ok))
 
 
 def found_by(result: CaseResult, *, strict: bool) -> str:
@@ -120,11 +130,10 @@ def found_by(result: CaseResult, *, strict: bool) -> str:
     """
     if result.verdict is Verdict.PASSED or not result.attempts:
         return ""
-    attempt = result.attempts[0]
-    outside = dict.fromkeys(metric.name for one in attempt.ranks for metric in one.metrics if not metric.ok)
-    names = [name for name in outside if strict or not name.startswith(STRICT)]
+    compared = outside(result)
+    names = [name for name in compared if strict or not name.startswith(STRICT)]
     shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-    return shown or ("" if outside else headline(attempt)[:100])
+    return shown or ("" if compared else headline(result.attempts[0])[:100])
 
 
 def judged(fault: Fault | None, result: CaseResult | None) -> tuple[str, str, str]:
@@ -140,7 +149,7 @@ def judged(fault: Fault | None, result: CaseResult | None) -> tuple[str, str, st
         return shipped, strict, "" if result.verdict is Verdict.PASSED else "fails without a mistake"
     if reason := not_made(result):
         return shipped, strict, f"was not made: {reason}"
-    return shipped, strict, "" if (strict if fault.needs_strict else shipped) else "was not found"
+    return shipped, strict, "" if shipped else "was not found"
 
 
 def main() -> int:
@@ -150,23 +159,32 @@ def main() -> int:
     parser.add_argument("--json", metavar="FILE", help="write what was found there as well")
     options = parser.parse_args()
     faults = [one for one in FAULTS if options.k in one.name]
-    table = Table("mistake", "made", "as shipped", "strict", box=None)
-    wrong, told = [], []
-    with tempfile.TemporaryDirectory() as name:
-        labels = written(faults, Path(name))
-        results = carried_out(Path(name))
-        for case, label in labels.items():
-            fault = next((one for one in faults if one.name == label), None)
-            result = results.get(case)
+    if not faults:
+        parser.error(f"no mistake's name has {options.k!r}")
+    table = Table("mistake", "case", "made", "as shipped", "strict", box=None)
+    wrong, told, alone = [], [], []
+    with tempfile.TemporaryDirectory() as folder:
+        rows = written(faults, Path(folder))
+        results = carried_out(Path(folder))
+        for row, (case, name) in rows.items():
+            fault = next((one for one in faults if one.name == name), None)
+            result = results.get(row)
             shipped, strict, against = judged(fault, result)
             count = made(result) if result else 0
-            told.append({"mistake": label, "made": count, "as shipped": shipped, "strict": strict})
-            table.add_row(label, str(count) if fault else "", shipped or "-", strict or "-")
+            told.append(
+                {"mistake": name, "case": case, "made": count, "as shipped": shipped, "strict": strict}
+            )
+            cells = (name or "none", case, str(count) if fault else "", shipped or "-", strict or "-")
+            table.add_row(*map(Text, cells))  # what is in brackets is no markup
             if against:
-                wrong.append(f"{label}: {against}")
-    Console(width=200).print(table)
+                wrong.append(f"{name or 'none'} in {case}: {against}")
+            elif fault and result and not outside(result):
+                alone.append(name)
+    Console(width=240).print(table)
     if options.json:
         Path(options.json).write_text(json.dumps(told, indent=2))
+    if alone:
+        print(f"found by no comparison, since the case ended in another way: {', '.join(alone)}")
     print("\n".join(wrong) or f"all {len(faults)} were made and found")
     return bool(wrong)
 
