@@ -33,6 +33,14 @@ UNNOTICEABLE: Mapping[str, str] = {
     "sequences.tokens: 1 -> 2": "padding has the number of no sequence, -1 or -2",
     "sequences.module: 0.5 -> 6.0": _FOURTH,
     "sequences.module: 1 -> 2": _FOURTH,
+    (
+        "case.problem_of: read.need('dtype', 'batch', 'seqlen', 'h … , 'cp_comm_type') -> "
+        "read.need('batch', 'dtype', 'seqlen', 'h … , 'cp_comm_type')"
+    ): "all of them are needed, in any order",
+    (
+        "dense.gradients: torch.promote_types(q.dtype, torch.float32) -> "
+        "torch.promote_types(torch.float32, q.dtype)"
+    ): "the type of two is the same in either order",
     "sequences.Sequences.__post_init__: True -> False": "lengths that differ are refused before",
     (
         "sequences.packed: max(SLOT_MULTIPLE, int(share) // SLOT_MU …  * SLOT_MULTIPLE) -> "

@@ -73,6 +73,10 @@ def test_sliding_windows_agree(two: Ranks, cp_comm_type: str, mask: str) -> None
     assert_passes(two, cp_comm_type=cp_comm_type, mask=mask, window=11)
 
 
+def test_the_narrowest_window_is_taken_and_agrees(two: Ranks) -> None:
+    assert_passes(two, cp_comm_type="all_gather", mask="causal", window=1)
+
+
 def test_result_and_all_gradients_are_compared(two: Ranks) -> None:
     for metrics in two.call(measured, BASE):
         assert [metric.name for metric in metrics] == ["out", "dq", "dk", "dv"]
